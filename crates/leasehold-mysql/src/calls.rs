@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Key, Reason, ReleaseEntry, RenewEntry, Result};
 use leasehold_sql::{
-    Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request, Scan, Statements,
-    Stored, integer, limit, micros, terms,
+    Connection, Eviction, Position, Purge, ReadRows, Records, Request, Scan, Statements, Stored,
+    integer, limit, micros, terms,
 };
 use mysql_async::{Row, Value};
 
@@ -150,7 +150,7 @@ impl Mysql {
         (procedure, statement): (&str, &'c str),
         mut values: Vec<Value>,
     ) -> Call<'c> {
-        if self.pool.is_direct && connection.is_ours() {
+        if self.pool.is_direct && connection.is_ours {
             return Call::statement(statement, values);
         }
         // It occurs once.
@@ -209,16 +209,8 @@ impl Records for Mysql {
 impl ReadRows for Session {
     type Row = Row;
 
-    const MEMBER: KeyColumn = KeyColumn::Name("key");
-
-    const IN_ANOTHER_MODE: KeyColumn = KeyColumn::Number("o_nth");
-
     fn flag(server: &str, row: &Row, name: &str) -> Result<bool> {
         column(server, row, name).map(|flag: Option<i64>| flag == Some(1))
-    }
-
-    fn is_late(server: &str, row: &Row) -> Result<bool> {
-        required(server, row, "o_late").map(|is_late: i64| is_late != 0)
     }
 
     fn stored(server: &str, row: &Row) -> Result<Stored> {

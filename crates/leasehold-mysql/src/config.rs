@@ -1,5 +1,4 @@
 use std::fmt;
-use std::time::Duration;
 
 use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
@@ -26,7 +25,7 @@ pub(crate) const NAME: &str = "mysql";
 #[derive(Clone, Debug)]
 pub struct MysqlConfig {
     source: Source,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 const URL: UrlRules = UrlRules {
@@ -79,8 +78,8 @@ impl MysqlConfig {
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
         let mut options = URL.parse(url)?;
         let server = Server::parse(&mut options, Self::DEFAULT_DATABASE)?;
-        let mut config = Self::new(Source::Server(Box::new(server)));
-        config.settings = Settings::take(&mut options)?;
+        let (source, settings) = (Source::Server(Box::new(server)), Settings::take(&mut options)?);
+        let config = Self { source, settings };
         config.check()?;
         Ok((config, options))
     }
@@ -93,10 +92,7 @@ impl MysqlConfig {
     ///
     /// [`PoolOpts::with_reset_connection`]: mysql_async::PoolOpts::with_reset_connection
     pub fn pool(pool: mysql_async::Pool, database: impl Into<String>) -> Self {
-        Self::new(Source::Pool { pool, database: database.into() })
-    }
-
-    fn new(source: Source) -> Self {
+        let source = Source::Pool { pool, database: database.into() };
         Self { source, settings: Settings::default() }
     }
 
@@ -112,13 +108,6 @@ impl MysqlConfig {
         let statements = Sql::new(database, sql::NOW).create();
         let all = std::iter::once(create).chain(statements);
         Ok(all.map(|statement| format!("{};\n\n", statement.trim_end())).collect())
-    }
-
-    /// The connections, the statements, and when to forget a counter.
-    pub(crate) async fn open_parts(self) -> Result<(Pool, Sql, Option<Duration>)> {
-        let forget_after = self.settings.forget_after;
-        let (pool, sql) = self.open_pool(1).await?;
-        Ok((pool, sql, forget_after))
     }
 
     /// Connections, of a caller's pool so many of them for batches, and the statements for them.
@@ -161,6 +150,8 @@ impl fmt::Debug for Source {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn server(url: &str) -> Server {

@@ -1,6 +1,6 @@
 //! MySQL and MariaDB as the server of a [`SqlStore`].
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::sql::Sql;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 
 /// A server of MySQL or MariaDB, and a database there.
+#[expect(missing_debug_implementations, reason = "nobody has one outside a store")]
 pub struct Mysql {
     pub(crate) pool: Pool,
     pub(crate) sql: Sql,
@@ -53,9 +54,9 @@ impl MysqlConfig {
 
 impl Mysql {
     async fn new(config: MysqlConfig) -> Result<Self> {
-        let (pool, sql, forget_after) = config.open_parts().await?;
-        let batches = AtomicI64::new(fastrand::i64(..));
-        Ok(Self { pool, sql, batches, forget_after: forget_after.map(micros) })
+        let forget_after = config.settings.forget_after.map(micros);
+        let (pool, sql) = config.open_pool(1).await?;
+        Ok(Self { pool, sql, batches: AtomicI64::new(fastrand::i64(..)), forget_after })
     }
 }
 
@@ -64,7 +65,7 @@ impl Client for Mysql {
 
     const ONE_MAY_BE_UNDECIDED: bool = true;
 
-    fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
+    fn pool(&self) -> &Arc<leasehold_sql::Pool<Sessions>> {
         &self.pool.connections
     }
 
@@ -102,11 +103,5 @@ impl Dialect for Mysql {
 
     async fn prepare(&self) -> Result<()> {
         self.create_objects().await
-    }
-}
-
-impl fmt::Debug for Mysql {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mysql({})", self.pool.server())
     }
 }

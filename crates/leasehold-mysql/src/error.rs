@@ -2,19 +2,14 @@
 
 use leasehold_core::{Effect, Error};
 pub(crate) use leasehold_sql::unexpected;
+use leasehold_sql::{broken, cause, no_tls, unreachable, untrusted};
 use mysql_async::{DriverError, Error as Failure, IoError, ServerError};
 
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: Failure) -> Error {
     let mapped = match &error {
         Failure::Server(told) => of_server(server, told),
-        other => Error::unavailable(
-            Effect::Unknown,
-            format!(
-                "the connection to {server} broke before its reply arrived ({})",
-                reported(other)
-            ),
-        ),
+        other => broken(server, &cause(other)),
     };
     mapped.with_source(error)
 }
@@ -23,23 +18,17 @@ pub(crate) fn of(server: &str, error: Failure) -> Error {
 pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
     let mapped = match &error {
         Failure::Server(told) => of_server(server, told).with_effect(Effect::NotApplied),
-        Failure::Driver(DriverError::NoClientSslFlagFromServer) => Error::denied(format!(
-            "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by \
-             ssl-mode=disabled"
-        )),
-        other if is_of_tls(other) => Error::denied(format!(
-            "{server} and this client do not trust each other's certificates ({}); the option ssl-ca names the \
-             certificate of a private authority, and ssl-mode=disabled connects without TLS",
-            reported(other)
-        )),
+        Failure::Driver(DriverError::NoClientSslFlagFromServer) => {
+            no_tls(server, "ssl-mode=disabled")
+        }
+        other if is_of_tls(other) => {
+            untrusted(server, &cause(other), "ssl-ca", "ssl-mode=disabled")
+        }
         other if is_of_another_product(other) => Error::incompatible(format!(
             "{server} is not a MySQL or MariaDB server that this client understands ({})",
-            reported(other)
+            cause(other)
         )),
-        other => Error::unavailable(
-            Effect::NotApplied,
-            format!("connecting to {server} failed ({})", reported(other)),
-        ),
+        other => unreachable(server, &cause(other)),
     };
     mapped.with_source(error)
 }
@@ -133,15 +122,6 @@ fn is_of_another_product(error: &Failure) -> bool {
         Failure::Io(IoError::Io(e)) => e.kind() == std::io::ErrorKind::Other,
         _ => false,
     }
-}
-
-/// What a failure is about; the driver's own text repeats its kind.
-fn reported(error: &Failure) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

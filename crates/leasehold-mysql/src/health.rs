@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use leasehold_core::{Health, Level, Result};
 use leasehold_driver::{Deadline, Halfway};
-use leasehold_sql::incomplete;
 use mysql_async::Row;
 
 use crate::call::{Call, required};
@@ -24,16 +23,11 @@ impl Mysql {
             self.pool.doubt();
         }
         settings.admit(server, self.pool.is_mariadb)?;
+        let known = about_us.first();
+        let version = known.map(|row| required(server, row, "o_version")).transpose()?;
         let database = self.sql.database.as_str();
-        let Some(row) = about_us.first() else {
-            return Err(incomplete(server, "database", database));
-        };
-        let version = leasehold_sql::admit_version(
-            server,
-            "database",
-            database,
-            required(server, row, "o_version")?,
-        )?;
+        let version = leasehold_sql::admit_version(server, "database", database, version)?;
+        let row = known.ok_or_else(|| error::unexpected(server, "no row"))?;
         let mut replicas = settings.replicas(server, row)?;
         if settings.is_in_a_group() && self.has_members(deadline).await {
             replicas = Replicas::Members;

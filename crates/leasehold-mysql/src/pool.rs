@@ -1,6 +1,7 @@
 //! Exchanges on the connections of a store.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Result};
@@ -20,9 +21,8 @@ const OTHERS: usize = 1;
 pub(crate) type Unanswered = leasehold_sql::Unanswered<mysql_async::Error>;
 
 /// The connections of a store.
-#[derive(Debug)]
 pub(crate) struct Pool {
-    pub(crate) connections: leasehold_sql::Pool<Sessions>,
+    pub(crate) connections: Arc<leasehold_sql::Pool<Sessions>>,
     /// The server is MariaDB, whatever version it reports.
     pub(crate) is_mariadb: bool,
     /// It accepts the statements of MariaDB in a session of ours, in which each commits by itself: its clock can be read
@@ -60,7 +60,7 @@ impl Pool {
     }
 
     /// These connections, with what the server can do.
-    async fn new(connections: leasehold_sql::Pool<Sessions>, until: Deadline) -> Result<Self> {
+    async fn new(connections: Arc<leasehold_sql::Pool<Sessions>>, until: Deadline) -> Result<Self> {
         let mut pool = Self { connections, is_mariadb: false, is_direct: false };
         let rows = pool.query_text(until, sql::ABILITIES).await;
         let rows = rows.map_err(|e| e.with_effect(Effect::NotApplied))?;
@@ -71,18 +71,15 @@ impl Pool {
 
     /// Runs statements without values, one after the other.
     pub(crate) async fn run(&self, deadline: Deadline, statements: &[String]) -> Result<()> {
-        let mut free = None;
-        for statement in statements {
-            let connection = match free.take() {
-                Some(connection) => connection,
-                None => self.get(deadline).await?,
-            };
-            let exchange = async |conn: &mut Conn| conn.query_drop(statement).await;
-            let (kept, done) = self.within(connection, deadline, exchange).await;
-            done.map_err(|failure| self.error(failure))?;
-            free = kept;
-        }
-        Ok(())
+        let connection = self.get(deadline).await?;
+        let exchange = async |conn: &mut Conn| {
+            for statement in statements {
+                conn.query_drop(statement).await?;
+            }
+            Ok(())
+        };
+        let done = self.within(connection, deadline, exchange).await.1;
+        done.map_err(|failure| self.error(failure))
     }
 
     /// The rows of a statement without values that only reads.
@@ -106,7 +103,7 @@ impl Pool {
 }
 
 impl Deref for Pool {
-    type Target = leasehold_sql::Pool<Sessions>;
+    type Target = Arc<leasehold_sql::Pool<Sessions>>;
 
     fn deref(&self) -> &Self::Target {
         &self.connections

@@ -35,7 +35,7 @@ pub enum Sessions {
 pub struct Session {
     conn: Conn,
     /// Each statement commits by itself.
-    is_ours: bool,
+    pub(crate) is_ours: bool,
     /// No reply can come that nobody waits for, and no transaction is open.
     is_clean: bool,
 }
@@ -98,11 +98,6 @@ fn is_outside(conn: &Conn) -> Option<bool> {
 }
 
 impl Session {
-    /// Whether each statement commits by itself in it.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.is_ours
-    }
-
     /// Runs an exchange. Unless it ends, and outside a transaction, the session cannot be used again.
     pub(crate) async fn exchange<T>(
         &mut self,

@@ -50,6 +50,7 @@ const SHARED: &[(&str, &str)] = &[
     // A transaction that fails leaves nothing, and its error is the caller's.
     ("{rolls_back}", include_str!("sql/shared/rolls_back.sql")),
     ("{begins}", include_str!("sql/shared/begins.sql")),
+    ("{reads}", include_str!("sql/shared/reads.sql")),
     // Refuses a server that is read-only, as it refuses other users.
     ("{writable}", include_str!("sql/shared/writable.sql")),
     ("{locks}", include_str!("sql/shared/locks.sql")),

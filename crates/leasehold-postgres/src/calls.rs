@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Reason, ReleaseEntry, RenewEntry, Result};
 use leasehold_sql::{
-    Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request as _, Scan,
-    Statements, Stored, integer, limit, micros, terms,
+    Connection, Eviction, Position, Purge, ReadRows, Records, Request as _, Scan, Statements,
+    Stored, integer, limit, micros, terms,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -196,10 +196,6 @@ impl Records for Postgres {
 impl ReadRows for Session {
     type Row = Row;
 
-    const MEMBER: KeyColumn = KeyColumn::Number("o_nth");
-
-    const IN_ANOTHER_MODE: KeyColumn = KeyColumn::Name("o_key");
-
     fn integer(server: &str, row: &Row, name: &str) -> Result<Option<i64>> {
         column(server, row, name)
     }
@@ -214,9 +210,5 @@ impl ReadRows for Session {
 
     fn stored(server: &str, row: &Row) -> Result<Stored> {
         Ok(Stored::parse(column(server, row, "o_holder")?))
-    }
-
-    fn is_late(server: &str, row: &Row) -> Result<bool> {
-        Self::flag(server, row, "o_in_time").map(|in_time| !in_time)
     }
 }

@@ -147,17 +147,13 @@ impl PostgresConfig {
         let authority = either(&["sslrootcert", "ssl-root-cert", "ssl-ca"]);
         let drivers = options.take_these(DRIVERS);
         let server = Server::parse(&options, &drivers, mode.as_deref(), authority.as_deref())?;
-        let mut config = Self::new(Source::Server(Box::new(server)));
-        config.settings = Settings::take(&mut options)?;
-        config.schema = options.take("schema");
-        config.wakeups = match (options.take("wakeups").as_deref(), &config.source) {
-            (None, _) => Wakers::Same,
-            (Some("0"), _) => Wakers::Never,
-            (Some(address), Source::Server(server)) => {
-                Wakers::Server(Box::new(server.at(address)?))
-            }
-            (Some(_), Source::Pool { .. }) => Wakers::Same,
+        let (settings, schema) = (Settings::take(&mut options)?, options.take("schema"));
+        let wakeups = match options.take("wakeups").as_deref() {
+            None => Wakers::Same,
+            Some("0") => Wakers::Never,
+            Some(address) => Wakers::Server(Box::new(server.at(address)?)),
         };
+        let config = Self { source: Source::Server(Box::new(server)), schema, settings, wakeups };
         config.check(Self::DEFAULT_SCHEMA)?;
         Ok((config, options))
     }
@@ -169,13 +165,8 @@ impl PostgresConfig {
     /// A connection that the pool hands out inside a transaction, which somebody left open, is closed, and the operation
     /// fails as `Unavailable` without effect.
     pub fn pool(pool: deadpool_postgres::Pool) -> Self {
-        let mut config = Self::new(Source::Pool { pool, prepares: false });
-        config.wakeups = Wakers::Never;
-        config
-    }
-
-    fn new(source: Source) -> Self {
-        Self { source, schema: None, settings: Settings::default(), wakeups: Wakers::Same }
+        let source = Source::Pool { pool, prepares: false };
+        Self { source, schema: None, settings: Settings::default(), wakeups: Wakers::Never }
     }
 
     /// Sets the schema of the store's objects: a letter or `_`, then at most 62 letters, digits and `_`, not beginning

@@ -20,9 +20,11 @@ pub(crate) async fn connect(config: &Config, tls: &Tls, limit: Duration) -> Resu
     let share = limit / u32::try_from(hosts.len() + 1).unwrap_or(u32::MAX);
     let mut connecting = FuturesUnordered::new();
     let mut failed = None;
-    for host in hosts {
-        connecting.push(async move { host.connect(tls.clone()).await });
-        let mut pause = pin!(tokio::time::sleep(share));
+    // Behind the last one, for as long as it takes.
+    for host in hosts.into_iter().map(Some).chain([None]) {
+        let pause = if host.is_some() { share } else { Duration::MAX };
+        connecting.extend(host.map(|host| async move { host.connect(tls.clone()).await }));
+        let mut pause = pin!(tokio::time::sleep(pause));
         while let Either::Left((Some(connected), _)) =
             select(connecting.next(), pause.as_mut()).await
         {
@@ -30,12 +32,6 @@ pub(crate) async fn connect(config: &Config, tls: &Tls, limit: Duration) -> Resu
                 Ok(session) => return Ok(session),
                 Err(error) => failed = Some(error),
             }
-        }
-    }
-    while let Some(connected) = connecting.next().await {
-        match connected {
-            Ok(session) => return Ok(session),
-            Err(error) => failed = Some(error),
         }
     }
     match failed {

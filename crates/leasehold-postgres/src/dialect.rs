@@ -1,6 +1,5 @@
 //! PostgreSQL as the server of a [`SqlStore`](leasehold_sql::SqlStore).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +16,13 @@ use crate::sql::Sql;
 const UNHEARD: Duration = Duration::from_secs(1);
 
 /// A PostgreSQL server, and a schema there.
+#[expect(missing_debug_implementations, reason = "nobody has one outside a store")]
 pub struct Postgres {
     pub(crate) pool: Pool,
     pub(crate) sql: Arc<Sql>,
     /// How long a statement that has others behind it waits for a row, in milliseconds; `None` if the session knows it.
     pub(crate) patience: Option<String>,
-    pub(crate) listener: Option<Listener>,
+    pub(crate) listener: Option<Arc<Listener>>,
     /// In microseconds.
     pub(crate) forget_after: Option<i64>,
 }
@@ -65,7 +65,7 @@ impl Postgres {
 impl Client for Postgres {
     type Source = Sessions;
 
-    fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
+    fn pool(&self) -> &Arc<leasehold_sql::Pool<Sessions>> {
         &self.pool.connections
     }
 
@@ -98,7 +98,7 @@ impl Dialect for Postgres {
     }
 
     fn poll_within(&self) -> Option<Duration> {
-        self.listener.as_ref().is_some_and(Listener::is_deaf).then_some(UNHEARD)
+        self.listener.as_ref().is_some_and(|all| all.is_deaf()).then_some(UNHEARD)
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
@@ -114,11 +114,5 @@ impl Dialect for Postgres {
             until.bound(listener.close()).await;
         }
         self.pool.close(until).await;
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Postgres({})", self.pool.server())
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 
 use leasehold_core::{Effect, Error};
 pub(crate) use leasehold_sql::unexpected;
-use tokio_postgres::error::{DbError, SqlState};
+use leasehold_sql::{broken, cause, no_tls, unreachable, untrusted};
+use tokio_postgres::error::SqlState;
 
 /// The code by which our functions refuse another isolation than READ COMMITTED.
 pub(crate) const ISOLATION: &str = "LH001";
@@ -21,14 +22,8 @@ const TO_THE_PRIMARY: &str =
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
     let mapped = match error.as_db_error() {
-        Some(told) => of_server(server, told),
-        None => Error::unavailable(
-            Effect::Unknown,
-            format!(
-                "the connection to {server} broke before its reply arrived ({})",
-                innermost(&error)
-            ),
-        ),
+        Some(told) => of_code(server, told.code(), told.message()),
+        None => broken(server, &cause(&error)),
     };
     mapped.with_source(error)
 }
@@ -36,25 +31,21 @@ pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
 /// The error of connecting to `server`.
 pub(crate) fn of_connecting(server: &str, error: tokio_postgres::Error) -> Error {
     if let Some(told) = error.as_db_error() {
-        return of_server(server, told).with_effect(Effect::NotApplied).with_source(error);
+        return of_code(server, told.code(), told.message())
+            .with_effect(Effect::NotApplied)
+            .with_source(error);
     }
-    let why = innermost(&error);
+    let why = cause(&error);
     let mapped = if why == NO_PASSWORD {
         Error::denied(format!("{server} asks for a password, and none is given; add it to the URL"))
     } else if why == NO_TLS {
-        Error::denied(format!(
-            "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by \
-             sslmode=disable"
-        ))
+        no_tls(server, "sslmode=disable")
     } else if is_of_tls(&error) {
-        Error::denied(format!(
-            "{server} and this client do not trust each other's certificates ({why}); the option sslrootcert names the \
-             certificate of a private authority, and sslmode=disable connects without TLS"
-        ))
+        untrusted(server, &why, "sslrootcert", "sslmode=disable")
     } else if is_of_another_product(&error) {
         Error::incompatible(format!("{server} is not a PostgreSQL server ({why})"))
     } else {
-        Error::unavailable(Effect::NotApplied, format!("connecting to {server} failed ({why})"))
+        unreachable(server, &why)
     };
     mapped.with_source(error)
 }
@@ -136,10 +127,6 @@ pub(crate) fn read_only(server: &str, is_standby: bool) -> Error {
     )
 }
 
-fn of_server(server: &str, told: &DbError) -> Error {
-    of_code(server, told.code(), told.message())
-}
-
 /// The error for what the server reported. A statement that it refuses is rolled back.
 fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
     let reported = format!("{server} reported: {message} (SQLSTATE {})", code.code());
@@ -193,25 +180,11 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
 }
 
 fn is_of_tls(error: &tokio_postgres::Error) -> bool {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::InvalidData)
-        {
-            return true;
-        }
-        source = cause.source();
-    }
+    let is_invalid = std::iter::successors(error.source(), |&cause| cause.source())
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|io| io.kind() == io::ErrorKind::InvalidData);
     // The driver states this of a server that refuses TLS.
-    error.to_string().starts_with("error performing TLS handshake")
-}
-
-/// What the driver's error is about; its own text names only the step.
-fn innermost(error: &tokio_postgres::Error) -> String {
-    let mut cause: &dyn StdError = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    is_invalid || error.to_string().starts_with("error performing TLS handshake")
 }
 
 #[cfg(test)]

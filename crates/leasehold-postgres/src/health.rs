@@ -2,7 +2,6 @@
 
 use leasehold_core::{Error, Health, Level, Result};
 use leasehold_driver::Halfway;
-use leasehold_sql::incomplete;
 use tokio_postgres::Row;
 
 use crate::call::{Call, column};
@@ -26,13 +25,21 @@ impl Postgres {
                  version as its owner, which replaces them and leaves every lease"
             )));
         }
-        let found = Found::of(server, &row)?;
-        if found.settings.is_read_only() {
+        let settings = Settings::of(server, &row)?;
+        if settings.is_read_only() {
             self.pool.doubt();
         }
-        let mut health = found.health(server, schema)?;
+        settings.admit(server)?;
+        if let Some(missing) = column::<Option<Vec<String>>>(server, &row, "o_missing")? {
+            return Err(Error::denied(format!(
+                "the user lacks {} in the schema {schema:?}; https://docs.rs/leasehold-postgres lists the GRANTs",
+                missing.join(", ")
+            )));
+        }
+        let mut health = settings.health();
+        health.identity = column(server, &row, "o_identity")?;
         health.schema = Some(version);
-        health.clock_difference_us = Some(halfway.ahead(found.now));
+        health.clock_difference_us = Some(halfway.ahead(column(server, &row, "o_now")?));
         if self.listener.is_none() {
             health.hazards.push(
                 "waiters are not woken but poll, because the connections are a pooler's or wakeups=0; name the server \
@@ -52,24 +59,13 @@ impl Postgres {
 
 /// Refuses a schema of another version than this crate's.
 pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32> {
-    match column::<Option<i32>>(server, row, "o_version")? {
-        Some(version) => leasehold_sql::admit_version(server, "schema", schema, version.into()),
-        None => Err(incomplete(server, "schema", schema)),
-    }
+    let version = column::<Option<i32>>(server, row, "o_version")?.map(i64::from);
+    leasehold_sql::admit_version(server, "schema", schema, version)
 }
 
 /// Whether the functions are of an earlier version than this crate's. The first ones did not report.
 pub(crate) fn are_old(row: &Row) -> bool {
     !row.try_get("o_functions").is_ok_and(|version: Option<i32>| version >= Some(FUNCTIONS))
-}
-
-/// What the function `health` reports of the server.
-#[derive(Debug, Clone)]
-struct Found {
-    now: i64,
-    settings: Settings,
-    identity: Option<String>,
-    missing: Option<Vec<String>>,
 }
 
 /// The settings of a server.
@@ -174,30 +170,6 @@ impl Settings {
         let is_any = words.next().is_some_and(|word| word.eq_ignore_ascii_case("ANY"));
         let count = words.find(|word| !word.is_empty()).and_then(|word| word.parse().ok());
         count.filter(|_| is_any).unwrap_or(0)
-    }
-}
-
-impl Found {
-    fn of(server: &str, row: &Row) -> Result<Self> {
-        Ok(Self {
-            now: column(server, row, "o_now")?,
-            settings: Settings::of(server, row)?,
-            identity: column(server, row, "o_identity")?,
-            missing: column(server, row, "o_missing")?,
-        })
-    }
-
-    fn health(&self, server: &str, schema: &str) -> Result<Health> {
-        self.settings.admit(server)?;
-        if let Some(missing) = &self.missing {
-            return Err(Error::denied(format!(
-                "the user lacks {} in the schema {schema:?}; https://docs.rs/leasehold-postgres lists the GRANTs",
-                missing.join(", ")
-            )));
-        }
-        let mut health = self.settings.health();
-        health.identity.clone_from(&self.identity);
-        Ok(health)
     }
 }
 

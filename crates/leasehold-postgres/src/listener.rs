@@ -37,11 +37,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a new waiter does not try to listen after an attempt to connect has failed.
 const DEAF_FOR: Duration = Duration::from_secs(30);
 
-/// The listeners of this process. Clones are one.
-#[derive(Clone)]
-pub(crate) struct Listener(Arc<Inner>);
-
-struct Inner {
+/// The listeners of this process.
+pub(crate) struct Listener {
     server: Server,
     pool: Pool,
     sql: Arc<Sql>,
@@ -61,9 +58,9 @@ struct Inner {
 }
 
 impl Listener {
-    pub(crate) fn new(server: Server, pool: Pool, sql: Arc<Sql>) -> Self {
+    pub(crate) fn new(server: Server, pool: Pool, sql: Arc<Sql>) -> Arc<Self> {
         let id = LeaseId::mint().map_or_else(|_| String::new(), |id| id.to_string());
-        Self(Arc::new(Inner {
+        Arc::new(Self {
             server,
             pool,
             sql,
@@ -75,67 +72,65 @@ impl Listener {
             deaf: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-        }))
+        })
     }
 
     /// Whether anyone here listens for one of these keys.
     pub(crate) fn is_subscribed<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> bool {
-        self.0.listeners.has_any(keys.map(Key::as_str))
+        self.listeners.has_any(keys.map(Key::as_str))
     }
 
     /// Removes the listeners that have left, and ends the connection as the protocol requires.
     pub(crate) async fn close(&self) {
-        let _turn = self.0.telling.lock().await;
-        self.0.forget().await;
-        self.0.closed.store(true, Ordering::SeqCst);
-        *self.0.client.lock().await = None;
+        let _turn = self.telling.lock().await;
+        self.forget().await;
+        self.closed.store(true, Ordering::SeqCst);
+        *self.client.lock().await = None;
     }
 
     /// Whether no notification can arrive at the moment.
     pub(crate) fn is_deaf(&self) -> bool {
-        self.0.deaf.load(Ordering::Relaxed)
+        self.deaf.load(Ordering::Relaxed)
     }
 
     /// Hints for these keys, from the moment that this ends.
-    pub(crate) async fn listen(&self, keys: &[Key]) -> Result<Wakeups> {
-        let until = self.0.pool.deadline();
+    pub(crate) async fn listen(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
+        let until = self.pool.deadline();
         let listening = until.bound(self.listen_for(keys)).await;
         listening
-            .unwrap_or_else(|| Err(unanswered(&self.0.server.name, until.limit(), Effect::Unknown)))
+            .unwrap_or_else(|| Err(unanswered(&self.server.name, until.limit(), Effect::Unknown)))
     }
 
-    async fn listen_for(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.0.closed.store(false, Ordering::SeqCst);
-        self.0.connected().await?;
+    async fn listen_for(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
+        self.closed.store(false, Ordering::SeqCst);
+        self.connected().await?;
         let left_keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
-        let left = self.clone();
+        let left = Arc::clone(self);
         let leave = move |subscription| left.leave(subscription, &left_keys);
         let (listeners, wakeups) = leasehold_driver::Listener::subscribe(keys, leave);
         for (key, listener) in keys.iter().zip(listeners) {
-            self.0.listeners.add(key.as_str(), vec![listener]);
+            self.listeners.add(key.as_str(), vec![listener]);
         }
         // The tries that follow lock the row: they see every release that does not see this.
-        self.0.tell(names(keys)).await?;
-        self.0.watch();
+        self.tell(names(keys)).await?;
+        self.watch();
         Ok(wakeups)
     }
 
     /// Ends the hints of this subscription.
-    fn leave(&self, subscription: u64, keys: &[String]) {
-        let unsubscribed = self.0.listeners.leave(subscription, keys);
+    fn leave(self: &Arc<Self>, subscription: u64, keys: &[String]) {
+        let unsubscribed = self.listeners.leave(subscription, keys);
         // Without a runtime, the server forgets it after a while.
         if let (false, Ok(runtime)) = (unsubscribed.is_empty(), Handle::try_current()) {
-            self.0.unsubscribed().extend(unsubscribed);
-            let inner = Arc::clone(&self.0);
+            self.unsubscribed().extend(unsubscribed);
+            let listener = Arc::clone(self);
             runtime.spawn(async move {
-                let _turn = inner.telling.lock().await;
-                inner.forget().await;
+                let _turn = listener.telling.lock().await;
+                listener.forget().await;
             });
         }
     }
-}
 
-impl Inner {
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -164,11 +159,13 @@ impl Inner {
         });
         self.deaf.store(connected.is_err(), Ordering::Relaxed);
         if connected.is_err() {
-            let inner = Arc::downgrade(self);
+            let listener = Arc::downgrade(self);
             #[expect(clippy::disallowed_methods, reason = "ends with the pause")]
             drop(tokio::spawn(async move {
                 tokio::time::sleep(DEAF_FOR).await;
-                inner.upgrade().inspect(|inner| inner.deaf.store(false, Ordering::Relaxed));
+                listener
+                    .upgrade()
+                    .inspect(|listener| listener.deaf.store(false, Ordering::Relaxed));
             }));
         }
         *client = Some(connected?);
@@ -191,19 +188,19 @@ impl Inner {
             loop {
                 let message = poll_fn(|context| connection.poll_message(context)).await;
                 match (message, told.upgrade()) {
-                    (Some(Ok(AsyncMessage::Notification(notification))), Some(inner)) => {
+                    (Some(Ok(AsyncMessage::Notification(notification))), Some(listener)) => {
                         if notification.payload().is_empty() {
                             if let Some(ready) = ready.take() {
                                 // The one who waits may have given up.
                                 ready.send(()).unwrap_or_default();
                             }
                         } else {
-                            inner.hint(notification.payload());
+                            listener.hint(notification.payload());
                         }
                     }
                     (Some(Ok(_)), _) => {}
-                    (Some(Err(_)) | None, inner) => {
-                        return inner.iter().for_each(|inner| inner.lost());
+                    (Some(Err(_)) | None, listener) => {
+                        return listener.iter().for_each(|listener| listener.lost());
                     }
                 }
             }
@@ -280,8 +277,11 @@ impl Inner {
         let mut client = self.client.lock().await;
         if let Some(known) = &*client {
             let asked = known.simple_query("SHOW transaction_read_only");
+            let is_on = |message: &_| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
             let fails = match tokio::time::timeout(self.pool.timeout(), asked).await {
-                Ok(Ok(answer)) => is_on(&answer).then_some("has a server that is read-only now"),
+                Ok(Ok(answer)) => {
+                    answer.iter().any(is_on).then_some("has a server that is read-only now")
+                }
                 _ => Some("is dead"),
             };
             if let Some(why) = fails {
@@ -305,27 +305,19 @@ impl Inner {
 }
 
 /// Lets another task watch when this one ends, with its runtime too.
-struct Watch(Weak<Inner>);
+struct Watch(Weak<Listener>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.watched.store(false, Ordering::SeqCst);
+        if let Some(listener) = self.0.upgrade() {
+            listener.watched.store(false, Ordering::SeqCst);
         }
     }
 }
 
-/// Whether the server reports that it is so.
-fn is_on(answer: &[SimpleQueryMessage]) -> bool {
-    let is_on = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
-        _ => false,
-    };
-    answer.iter().any(is_on)
-}
-
 async fn watch(watch: Watch) {
-    let Some(mut retirements) = watch.0.upgrade().map(|inner| inner.pool.retirements()) else {
+    let Some(mut retirements) = watch.0.upgrade().map(|listener| listener.pool.retirements())
+    else {
         return;
     };
     let mut pause = LOOK_EVERY;
@@ -335,13 +327,13 @@ async fn watch(watch: Watch) {
             () = tokio::time::sleep(pause) => {}
             Ok(()) = retirements.changed(), if pause == LOOK_EVERY => {}
         }
-        let Some(inner) = watch.0.upgrade() else { return };
-        if inner.listeners.is_empty() || inner.is_closed() {
+        let Some(listener) = watch.0.upgrade() else { return };
+        if listener.listeners.is_empty() || listener.is_closed() {
             return;
         }
         pause = LOOK_EVERY;
-        if let Err(error) = inner.look(look % LOOKS == 0).await {
-            inner.lost();
+        if let Err(error) = listener.look(look % LOOKS == 0).await {
+            listener.lost();
             trace::no_wakeups(&error);
             pause = PAUSE;
         }

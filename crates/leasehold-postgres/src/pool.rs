@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, LeaseId, Result};
@@ -22,9 +23,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 const OTHERS: usize = 2;
 
 /// The connections of a store. Clones are one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Pool {
-    pub(crate) connections: leasehold_sql::Pool<Sessions>,
+    pub(crate) connections: Arc<leasehold_sql::Pool<Sessions>>,
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
     /// Who may wait for a row.
@@ -45,8 +46,8 @@ impl Pool {
             let connections =
                 leasehold_sql::Pool::own(source, server.clone(), timeout, most, OTHERS);
             // Those that are not reserved, of which one is left.
-            let others = connections.most() - connections.lanes();
-            Self::new(connections, direct, RowWaits::new(others, others - 1))
+            let others = connections.most - connections.lanes;
+            Self { connections, direct, row_waits: RowWaits::new(others, others - 1) }
         };
         // A pooler refuses these options, or ignores them: its connections are not sessions of ours.
         let sign = LeaseId::mint()?.to_string();
@@ -78,14 +79,10 @@ impl Pool {
     ) -> Result<Self> {
         let most = pool.status().max_size;
         let source = Sessions::callers(pool, prepares);
-        let pool =
+        let connections =
             leasehold_sql::Pool::of_callers(source, most, Deadline::after(timeout), lanes).await?;
         // The application may have all the others.
-        Ok(Self::new(pool, false, RowWaits::new(most - lanes, 0)))
-    }
-
-    fn new(connections: leasehold_sql::Pool<Sessions>, direct: bool, row_waits: RowWaits) -> Self {
-        Self { connections, direct, row_waits }
+        Ok(Self { connections, direct: false, row_waits: RowWaits::new(most - lanes, 0) })
     }
 
     async fn session_sign(&self) -> Result<Option<String>> {
@@ -112,7 +109,7 @@ impl Pool {
 }
 
 impl Deref for Pool {
-    type Target = leasehold_sql::Pool<Sessions>;
+    type Target = Arc<leasehold_sql::Pool<Sessions>>;
 
     fn deref(&self) -> &Self::Target {
         &self.connections

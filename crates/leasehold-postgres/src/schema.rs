@@ -39,9 +39,9 @@ impl Postgres {
                 row.get::<_, &str>(3)
             )));
         }
-        match Found::of(row) {
-            Found::Nothing => Ok(false),
-            Found::Ours => {
+        match tables(row) {
+            (false, false) => Ok(false),
+            (true, true) => {
                 let row = self.query_health().await?;
                 admit_version(self.pool.server(), schema, &row)?;
                 if are_old(&row) {
@@ -49,7 +49,7 @@ impl Postgres {
                 }
                 self.health().await.map(|_| true)
             }
-            Found::Others => Err(Error::incompatible(format!(
+            _ => Err(Error::incompatible(format!(
                 "the schema {schema:?} has a table leases or waiters that is not Leasehold's; give another schema"
             ))),
         }
@@ -68,10 +68,10 @@ async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
         // Another client may have been first.
         let rows = connection.send(&exists(sql)).await?;
         let Some(found) = rows.first() else { return Ok(()) };
-        let is_missing = match Found::of(found) {
-            Found::Nothing => true,
-            Found::Ours => connection.send(&Call::new(&sql.health)).await?.iter().any(are_old),
-            Found::Others => false,
+        let is_missing = match tables(found) {
+            (false, false) => true,
+            (true, true) => connection.send(&Call::new(&sql.health)).await?.iter().any(are_old),
+            _ => false,
         };
         if !found.get::<_, bool>(0) {
             connection.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
@@ -84,21 +84,9 @@ async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
     .await
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Ours,
-    Others,
-}
-
-impl Found {
-    fn of(row: &Row) -> Self {
-        match (row.get(1), row.get(2)) {
-            (false, false) => Self::Nothing,
-            (true, true) => Self::Ours,
-            _ => Self::Others,
-        }
-    }
+/// Whether the schema has our table of versions, and any table of leases.
+fn tables(row: &Row) -> (bool, bool) {
+    (row.get(1), row.get(2))
 }
 
 fn exists(sql: &Sql) -> Call<'_> {

@@ -78,15 +78,9 @@ impl Server {
         };
         let mut config = Config::new();
         config.host(host).port(port).ssl_mode(self.config.get_ssl_mode());
-        if let Some(user) = self.config.get_user() {
-            config.user(user);
-        }
-        if let Some(password) = self.config.get_password() {
-            config.password(password);
-        }
-        if let Some(database) = self.config.get_dbname() {
-            config.dbname(database);
-        }
+        self.config.get_user().map(|user| config.user(user));
+        self.config.get_password().map(|password| config.password(password));
+        self.config.get_dbname().map(|name| config.dbname(name));
         let name = names(&config);
         Ok(Self { config, tls: self.tls.clone(), name })
     }

@@ -3,7 +3,6 @@
 mod queue;
 mod sender;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::vec;
@@ -34,6 +33,8 @@ struct Shared<S> {
     /// The most requests of a batch.
     most: usize,
     lanes: usize,
+    /// The time limit of an operation.
+    timeout: Duration,
     queue: Mutex<Queue>,
     /// When the connections were last retired because a batch stalled.
     retired: Mutex<Option<Instant>>,
@@ -41,7 +42,7 @@ struct Shared<S> {
 
 /// A request that has entered [`Batches`].
 pub(crate) struct Turn<S: Server, R: Request> {
-    batches: Batches<S>,
+    batches: Arc<Shared<S>>,
     number: u64,
     reply: oneshot::Receiver<Outcome<R::Reply>>,
 }
@@ -60,16 +61,15 @@ impl<S: Server, R: Request> Turn<S, R> {
 
     /// Takes the request back. Whether it was not sent, and never will be.
     pub(crate) fn withdraw(self) -> bool {
-        self.batches.0.queue().withdraw(self.number)
+        self.batches.queue().withdraw(self.number)
     }
 }
 
 impl<S: Server> Batches<S> {
-    /// Batches of at most `most` requests, of which one is under way at a time, and where many requests wait as many as
-    /// the server has lanes.
-    pub(crate) fn new(server: Arc<S>, most: usize) -> Self {
-        let (lanes, queue) = (server.lanes(), Mutex::new(Queue::new()));
-        Self(Arc::new(Shared { server, most, lanes, queue, retired: Mutex::default() }))
+    /// Batches of at most `most` requests, of which one is under way at a time, and where many requests wait up to `lanes`.
+    pub(crate) fn new(server: Arc<S>, most: usize, lanes: usize, timeout: Duration) -> Self {
+        let (queue, retired) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Shared { server, most, lanes, timeout, queue, retired }))
     }
 
     /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they go in
@@ -86,7 +86,11 @@ impl<S: Server> Batches<S> {
                 let (replies, reply) = oneshot::channel();
                 let ticket = R::ticket(Errand { request, until, reply: replies });
                 may_be_sent |= !queue.is_held_up(&ticket);
-                turns.push(Turn { batches: self.clone(), number: queue.enter(ticket), reply });
+                turns.push(Turn {
+                    batches: Arc::clone(&self.0),
+                    number: queue.enter(ticket),
+                    reply,
+                });
             }
             let sender = if may_be_sent { self.0.next_sender(&mut queue) } else { None };
             (turns, sender)
@@ -102,7 +106,7 @@ impl<S: Server> Batches<S> {
         let (stalls, sender) = {
             let mut queue = self.0.queue();
             // For the connection, and for the exchange. A batch that takes longer is on a runtime that nobody drives.
-            let stalls = queue.pass(patience, 2 * self.0.server.timeout());
+            let stalls = queue.pass(patience, 2 * self.0.timeout);
             (stalls, self.0.next_sender(&mut queue))
         };
         if stalls {
@@ -129,7 +133,7 @@ impl<S: Server> Shared<S> {
 
     /// A connection stalls, and perhaps all that were made before: what is sent from now on uses new ones.
     fn retire(&self) {
-        let (now, pause) = (now(), self.server.timeout() / 5);
+        let (now, pause) = (now(), self.timeout / 5);
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         // A server that is only slow must find the time to accept new ones.
         if retired.is_none_or(|last| now.saturating_duration_since(last) >= pause) {
@@ -137,18 +141,6 @@ impl<S: Server> Shared<S> {
             drop(retired);
             self.server.retire();
         }
-    }
-}
-
-impl<S: Server> Clone for Batches<S> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<S: Server> fmt::Debug for Batches<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Batches")
     }
 }
 

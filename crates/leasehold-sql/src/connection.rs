@@ -1,6 +1,5 @@
 //! One connection in use, and those that are not.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,17 +11,19 @@ use tokio::time::Instant;
 use crate::doubt::{Doubt, now};
 use crate::session::{Session, Source};
 
-/// The connections of a pool, and what decides whether one may be used again.
-pub(crate) struct Connections<S: Source> {
+/// The connections of a store: its own, or those of a caller's pool. Some are reserved for batches, so that these need not
+/// wait for one, and the others are for every other request.
+#[expect(missing_debug_implementations, reason = "a driver's sessions need not have it")]
+pub struct Pool<S: Source> {
     pub(crate) source: S,
     /// The server, for messages.
     pub(crate) server: String,
     /// The time limit of an operation.
     pub(crate) timeout: Duration,
     /// The most connections.
-    pub(crate) most: usize,
-    /// How many are reserved for batches.
-    pub(crate) lanes: usize,
+    pub most: usize,
+    /// How many of them are reserved for batches, so that at least one is not.
+    pub lanes: usize,
     /// How many others are kept while they are idle. Of a caller's pool, so that its other users cannot take them all.
     keep: usize,
     /// They belong to a caller's pool, to which they return.
@@ -62,7 +63,7 @@ pub(crate) struct Pooled<T> {
     pub(crate) used: Instant,
 }
 
-impl<S: Source> Connections<S> {
+impl<S: Source> Pool<S> {
     /// Our own, at most `most` of them; or those of a caller's pool, of which `keep` are kept beside the reserved ones.
     pub(crate) fn new(
         source: S,
@@ -141,8 +142,9 @@ impl<S: Source> Connections<S> {
         pooled.retired == *self.retired.borrow() && pooled.session.is_usable()
     }
 
-    /// Ends those that are not in use, and those that are when they come back.
-    pub(crate) fn retire(&self) {
+    /// Ends every connection that was begun before now: the idle ones at once, those in use when they come back. The next
+    /// ones choose their host afresh.
+    pub fn retire(&self) {
         self.retired.send_modify(|retired| *retired += 1);
         self.source.retire();
         self.drain().into_iter().for_each(end);
@@ -150,7 +152,7 @@ impl<S: Source> Connections<S> {
 
     /// Ends those that are not in use, or gives them back to the caller's pool. The same happens, until the guard is dropped,
     /// to those that come back; what is being made is for the request that waits for it.
-    pub(crate) fn close(&self) -> impl Drop {
+    pub(crate) fn closing(&self) -> impl Drop {
         self.state().closing += 1;
         let unused = self.drain();
         if !self.are_callers {
@@ -173,7 +175,7 @@ impl<S: Source> Connections<S> {
 }
 
 /// A close that is under way.
-struct Closing<'c, S: Source>(&'c Connections<S>);
+struct Closing<'c, S: Source>(&'c Pool<S>);
 
 impl<S: Source> Drop for Closing<'_, S> {
     fn drop(&mut self) {
@@ -195,25 +197,26 @@ fn end<T: Session>(pooled: Pooled<T>) {
 }
 
 /// A connection in use, until it is dropped. It can be used again only if it is usable then; otherwise it is ended.
+#[expect(missing_debug_implementations, reason = "a driver's session need not have it")]
 pub struct Connection<S: Source> {
     /// Until the end.
     pooled: Option<Pooled<S::Session>>,
-    connections: Arc<Connections<S>>,
+    pool: Arc<Pool<S>>,
 }
 
 impl<S: Source> Connection<S> {
-    pub(crate) fn new(pooled: Pooled<S::Session>, connections: &Arc<Connections<S>>) -> Self {
-        Self { pooled: Some(pooled), connections: Arc::clone(connections) }
+    pub(crate) fn new(pooled: Pooled<S::Session>, pool: &Arc<Pool<S>>) -> Self {
+        Self { pooled: Some(pooled), pool: Arc::clone(pool) }
     }
 
     /// Whether it may be used again, as far as is known.
     pub(crate) fn is_usable(&self) -> bool {
-        self.connections.is_usable(self.pooled())
+        self.pool.is_usable(self.pooled())
     }
 
     /// Whether it ends when it is dropped, because all connections of its time do.
     pub fn is_retired(&self) -> bool {
-        self.pooled().retired != *self.connections.retired.borrow()
+        self.pooled().retired != *self.pool.retired.borrow()
     }
 
     /// For how long nobody has used it.
@@ -224,7 +227,7 @@ impl<S: Source> Connection<S> {
     /// Keeps it for batches next, if there are not enough.
     pub(crate) fn reserve(mut self) {
         let pooled = self.pooled.take();
-        pooled.into_iter().for_each(|pooled| self.connections.put(pooled, true));
+        pooled.into_iter().for_each(|pooled| self.pool.put(pooled, true));
     }
 
     fn pooled(&self) -> &Pooled<S::Session> {
@@ -249,13 +252,7 @@ impl<S: Source> DerefMut for Connection<S> {
 impl<S: Source> Drop for Connection<S> {
     fn drop(&mut self) {
         if let Some(pooled) = self.pooled.take() {
-            self.connections.put(pooled, false);
+            self.pool.put(pooled, false);
         }
-    }
-}
-
-impl<S: Source> fmt::Debug for Connection<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
     }
 }

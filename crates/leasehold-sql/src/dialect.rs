@@ -1,6 +1,7 @@
 //! What each server has of its own.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
@@ -8,9 +9,8 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Pool};
 use crate::expired::{Purge, Scan};
-use crate::pool::Pool;
 use crate::position::Position;
 use crate::request::{Outcome, Request};
 use crate::session::{Call, Row, Source};
@@ -44,7 +44,7 @@ pub trait Client: Send + Sync + 'static {
     const ONE_MAY_BE_UNDECIDED: bool = false;
 
     /// Its connections.
-    fn pool(&self) -> &Pool<Self::Source>;
+    fn pool(&self) -> &Arc<Pool<Self::Source>>;
 
     /// The tries of a request that takes keys, or of another one.
     fn tries(&self, takes: bool) -> impl Tries + '_;
@@ -165,26 +165,12 @@ pub(crate) trait Exchange<R: Request>: Send + Sync + 'static {
 pub(crate) trait Server:
     Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
 {
-    /// How many batches may be under way at a time: as many connections are reserved.
-    fn lanes(&self) -> usize;
-
-    /// The time limit of an operation.
-    fn timeout(&self) -> Duration;
-
     /// Closes every connection that was made before now, the idle ones at once: none of them serves a request that is sent
     /// from now on.
     fn retire(&self);
 }
 
 impl<D: Dialect> Server for D {
-    fn lanes(&self) -> usize {
-        self.pool().lanes()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.pool().timeout()
-    }
-
     fn retire(&self) {
         self.pool().retire();
     }

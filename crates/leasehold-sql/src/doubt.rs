@@ -1,5 +1,4 @@
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result};
@@ -10,12 +9,9 @@ use tokio::time::{Instant, sleep_until};
 const APART: Duration = Duration::from_secs(1);
 
 /// Whether the server may no longer be the primary. While it may, one fresh connection a second asks, and its answer is for
-/// everybody who waits for one. Clones are one.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Doubt(Arc<Inner>);
-
+/// everybody who waits for one.
 #[derive(Debug, Default)]
-struct Inner {
+pub(crate) struct Doubt {
     is_raised: watch::Sender<bool>,
     last: Mutex<Last>,
 }
@@ -31,7 +27,7 @@ struct Last {
 impl Doubt {
     /// A session has answered as one does whose server is read-only, or ends.
     pub(crate) fn raise(&self) {
-        self.0.is_raised.send_replace(true);
+        self.is_raised.send_replace(true);
     }
 
     /// Ends when there is a doubt: what waits for a connection meanwhile must settle it first.
@@ -40,7 +36,7 @@ impl Doubt {
     /// May be dropped.
     pub(crate) async fn raised(&self) {
         // The sender is ours.
-        let raised = self.0.is_raised.subscribe().wait_for(|is_raised| *is_raised).await.is_ok();
+        let raised = self.is_raised.subscribe().wait_for(|is_raised| *is_raised).await.is_ok();
         debug_assert!(raised, "the sender lives");
     }
 
@@ -57,7 +53,7 @@ impl Doubt {
             return Ok(());
         }
         let arrived = now();
-        let mut last = self.0.last.lock().await;
+        let mut last = self.last.lock().await;
         if !self.is_raised() {
             return Ok(());
         }
@@ -70,7 +66,7 @@ impl Doubt {
         last.asked = Some(now());
         match ask.await {
             Ok(()) => {
-                self.0.is_raised.send_replace(false);
+                self.is_raised.send_replace(false);
                 Ok(())
             }
             Err(error) => {
@@ -81,7 +77,7 @@ impl Doubt {
     }
 
     fn is_raised(&self) -> bool {
-        *self.0.is_raised.borrow()
+        *self.is_raised.borrow()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The errors of all SQL servers.
 
+use std::error::Error as StdError;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -39,4 +40,38 @@ pub fn unexpected(server: &str, what: impl Display) -> Error {
         "{server} sent an unexpected reply ({what}); are the store's objects there of another version?"
     ))
     .with_effect(Effect::Unknown)
+}
+
+/// What a driver's failure is about: the texts around its innermost cause name only a kind or a step.
+pub fn cause(failure: &(dyn StdError + 'static)) -> String {
+    std::iter::successors(Some(failure), |&error| error.source())
+        .last()
+        .unwrap_or(failure)
+        .to_string()
+}
+
+/// The error of a request whose connection ended before the reply.
+pub fn broken(server: &str, why: &str) -> Error {
+    let message = format!("the connection to {server} broke before its reply arrived ({why})");
+    Error::unavailable(Effect::Unknown, message)
+}
+
+/// The error of a server to which no connection can be made.
+pub fn unreachable(server: &str, why: &str) -> Error {
+    Error::unavailable(Effect::NotApplied, format!("connecting to {server} failed ({why})"))
+}
+
+/// The error of a server without TLS, where `without` is the option that connects without.
+pub fn no_tls(server: &str, without: &str) -> Error {
+    Error::denied(format!(
+        "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by {without}"
+    ))
+}
+
+/// The error of certificates that one side does not trust. `authority` is the option that names an authority's.
+pub fn untrusted(server: &str, why: &str, authority: &str, without: &str) -> Error {
+    Error::denied(format!(
+        "{server} and this client do not trust each other's certificates ({why}); the option {authority} names the \
+         certificate of a private authority, and {without} connects without TLS"
+    ))
 }

@@ -1,14 +1,15 @@
 //! What is sent on the connections of a pool, and how requests end by the rows that come back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Result};
 use leasehold_driver::Deadline;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Pool};
 use crate::dialect::{Client, Exchange, Statements, Tries};
 use crate::error::unexpected;
-use crate::pool::{Pool, Unanswered};
+use crate::pool::Unanswered;
 use crate::reply::Reply;
 use crate::request::{Outcome, Request};
 use crate::session::{Call, Failed, Row, Session as _, Source};
@@ -19,7 +20,7 @@ impl<S: Source> Pool<S> {
     /// # Errors
     /// Those of [`get`](Self::get), and the server's.
     pub async fn read<'c>(
-        &self,
+        self: &Arc<Self>,
         until: Deadline,
         call: impl Fn() -> Call<'c, S>,
     ) -> Result<Vec<Row<S>>> {
@@ -35,7 +36,7 @@ impl<S: Source> Pool<S> {
     /// The rows of a call on a reserved connection, within the time limit of an operation. `None` if it was rolled back because
     /// of another transaction, or there was no connection until `begin`.
     async fn briefly<'c>(
-        &self,
+        self: &Arc<Self>,
         begin: Deadline,
         call: impl FnOnce(&Connection<S>) -> Call<'c, S>,
     ) -> Option<Result<Vec<Row<S>>>> {
@@ -58,7 +59,7 @@ impl<S: Source> Pool<S> {
     /// if it did for the whole time limit. `read` returns `None` for rows that report this. A call that is not answered within
     /// `first` is sent again, on another connection.
     pub(crate) async fn patiently<'c, T>(
-        &self,
+        self: &Arc<Self>,
         until: Deadline,
         mut first: Option<Duration>,
         mut tries: impl Tries,
@@ -177,8 +178,7 @@ impl<R: Request, C: Client + Statements<R>> Exchange<R> for C {
                     let find = |name: &str| {
                         members.binary_search_by(|one| one.key().as_str().cmp(name)).ok()
                     };
-                    let nth = row.member(members.len(), find);
-                    match nth.map(|nth| &mut outcomes[places[nth]]) {
+                    match row.nth(find).map(|nth| &mut outcomes[places[nth]]) {
                         Ok(outcome @ Outcome::SendAlone) => {
                             *outcome = Outcome::Done(R::member(&row));
                         }

@@ -28,15 +28,18 @@ mod value;
 mod version;
 
 pub use config::{Settings, UrlRules};
-pub use connection::Connection;
+pub use connection::{Connection, Pool};
 pub use dialect::{Client, Dialect, Eviction, Records, Statements, Tries};
-pub use error::{all_in_use, locked, no_connection, unanswered, unexpected};
+pub use error::{
+    all_in_use, broken, cause, locked, no_connection, no_tls, unanswered, unexpected, unreachable,
+    untrusted,
+};
 pub use expired::{Purge, Scan};
-pub use pool::{CALLERS, Exchanged, Pool, Unanswered};
+pub use pool::{CALLERS, Exchanged, Unanswered};
 pub use position::Position;
+pub use reply::ReadRows;
 #[doc(hidden)]
 pub use reply::Reply;
-pub use reply::{KeyColumn, ReadRows};
 pub use request::Request;
 #[doc(hidden)]
 pub use request::{Errand, Ticket};
@@ -46,7 +49,7 @@ pub use stored::Stored;
 #[cfg(feature = "tls")]
 pub use tls::trusted;
 pub use value::{integer, limit, micros, terms};
-pub use version::{admit_version, incomplete};
+pub use version::admit_version;
 
 /// The files that create the store's objects, of the folder `sql` beside the file that asks for them: those with the first
 /// names, the routines of requests, and those with the last.

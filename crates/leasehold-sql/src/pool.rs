@@ -1,6 +1,5 @@
 //! The pool of a store.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::{Deadline, outliving};
 use tokio::sync::watch;
 
-use crate::connection::{Connection, Connections, Pooled};
+use crate::connection::{Connection, Pool, Pooled};
 use crate::doubt::now;
 use crate::error::{all_in_use, no_connection, unanswered};
 use crate::session::{Call, Failed, Row, Session, Source};
@@ -31,10 +30,6 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The longest time for the answer to a ping.
 const LONGEST_PING: Duration = Duration::from_millis(250);
 
-/// The connections of a store: its own, or those of a caller's pool. Some are reserved for batches, so that these need not
-/// wait for one, and the others are for every other request. Clones are one.
-pub struct Pool<S: Source>(Arc<Connections<S>>);
-
 /// Why an exchange has no result.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the server has answered or it has not")]
@@ -51,10 +46,16 @@ pub type Exchanged<S, T> = (Option<Connection<S>>, Result<T, Unanswered<Failed<S
 impl<S: Source> Pool<S> {
     /// At most so many connections to `server`, and at least two. One is reserved for batches, or two if there are `others`
     /// beside them.
-    pub fn own(source: S, server: String, timeout: Duration, most: usize, others: usize) -> Self {
+    pub fn own(
+        source: S,
+        server: String,
+        timeout: Duration,
+        most: usize,
+        others: usize,
+    ) -> Arc<Self> {
         let most = most.max(FEWEST);
         let lanes = LANES.min(most - others).max(1);
-        Self(Arc::new(Connections::new(source, (server, timeout), (most, lanes), None)))
+        Arc::new(Self::new(source, (server, timeout), (most, lanes), None))
     }
 
     /// The connections of a caller's pool, which has at most so many. Those that the store keeps, `lanes` of them for batches,
@@ -62,7 +63,12 @@ impl<S: Source> Pool<S> {
     ///
     /// # Errors
     /// `InvalidInput` if it has too few; those of [`get`](Self::get).
-    pub async fn of_callers(source: S, most: usize, until: Deadline, lanes: usize) -> Result<Self> {
+    pub async fn of_callers(
+        source: S,
+        most: usize,
+        until: Deadline,
+        lanes: usize,
+    ) -> Result<Arc<Self>> {
         let reserved = lanes + KEPT;
         if most <= reserved {
             return Err(Error::invalid_input(format!(
@@ -72,7 +78,7 @@ impl<S: Source> Pool<S> {
             )));
         }
         let of_pool = (CALLERS.to_owned(), until.limit());
-        let pool = Self(Arc::new(Connections::new(source, of_pool, (most, lanes), Some(KEPT))));
+        let pool = Arc::new(Self::new(source, of_pool, (most, lanes), Some(KEPT)));
         let mut taken = Vec::new();
         for _ in 0..reserved {
             taken.push(pool.get(until).await?);
@@ -83,33 +89,23 @@ impl<S: Source> Pool<S> {
 
     /// The server, for messages.
     pub fn server(&self) -> &str {
-        &self.0.server
+        &self.server
     }
 
     /// The time limit of an operation.
     pub fn timeout(&self) -> Duration {
-        self.0.timeout
+        self.timeout
     }
 
     /// When an operation that begins now must have ended.
     pub fn deadline(&self) -> Deadline {
-        Deadline::after(self.0.timeout)
-    }
-
-    /// The most connections.
-    pub fn most(&self) -> usize {
-        self.0.most
-    }
-
-    /// How many of them are reserved for batches, so that at least one is not.
-    pub fn lanes(&self) -> usize {
-        self.0.lanes
+        Deadline::after(self.timeout)
     }
 
     /// A connection that is reserved for batches.
-    pub(crate) async fn reserved(&self, until: Deadline) -> Result<Connection<S>> {
-        if let Some(pooled) = self.0.take_reserved() {
-            let reserved = Connection::new(pooled, &self.0);
+    pub(crate) async fn reserved(self: &Arc<Self>, until: Deadline) -> Result<Connection<S>> {
+        if let Some(pooled) = self.take_reserved() {
+            let reserved = Connection::new(pooled, self);
             if let Some(alive) = until.bound(self.alive(reserved)).await.flatten() {
                 return Ok(alive);
             }
@@ -121,35 +117,35 @@ impl<S: Source> Pool<S> {
     ///
     /// # Errors
     /// `Unavailable` if there is none until then, or if the server is read-only; those of connecting. All without effect.
-    pub async fn get(&self, until: Deadline) -> Result<Connection<S>> {
+    pub async fn get(self: &Arc<Self>, until: Deadline) -> Result<Connection<S>> {
         // Boxed, as every exchange, for the driver's futures are large and each operation has them several times over.
         let got = Box::pin(async {
             loop {
-                self.0.doubt.settle(self.is_writable()).await?;
+                self.doubt.settle(self.is_writable()).await?;
                 tokio::select! {
                     biased;
                     // Nobody makes a connection meanwhile.
-                    () = self.0.doubt.raised() => {}
+                    () = self.doubt.raised() => {}
                     connection = self.fresh() => return connection,
                 }
             }
         });
-        let at_first = self.0.all_in_use();
+        let at_first = self.all_in_use();
         until.bound(got).await.unwrap_or_else(|| {
             // Others may give theirs up at the same deadline.
-            Err(match at_first.or_else(|| self.0.all_in_use()) {
-                Some(most) => all_in_use(&self.0.server, most, until.limit()),
-                None => no_connection(&self.0.server, until.limit()),
+            Err(match at_first.or_else(|| self.all_in_use()) {
+                Some(most) => all_in_use(&self.server, most, until.limit()),
+                None => no_connection(&self.server, until.limit()),
             })
         })
     }
 
     /// A connection of now: one that is idle, or a new one.
-    async fn fresh(&self) -> Result<Connection<S>> {
+    async fn fresh(self: &Arc<Self>) -> Result<Connection<S>> {
         loop {
             let connection = tokio::select! {
                 biased;
-                pooled = self.0.take() => Connection::new(pooled, &self.0),
+                pooled = self.take() => Connection::new(pooled, self),
                 made = self.make() => made?,
             };
             if let Some(alive) = self.alive(connection).await {
@@ -164,7 +160,7 @@ impl<S: Source> Pool<S> {
             return None;
         }
         if connection.idle() > IDLE {
-            let patience = Deadline::after((self.0.timeout / 20).min(LONGEST_PING));
+            let patience = Deadline::after((self.timeout / 20).min(LONGEST_PING));
             match patience.bound(connection.ping()).await {
                 Some(true) => {}
                 Some(false) => return None,
@@ -180,21 +176,21 @@ impl<S: Source> Pool<S> {
 
     /// Makes a connection, when there may be another. One of our own is made even if nobody waits for it any more, and is idle
     /// then: the server would log a handshake that breaks off.
-    async fn make(&self) -> Result<Connection<S>> {
-        let slot = Arc::clone(&self.0.slots).acquire_owned().await.expect("it is never closed");
+    async fn make(self: &Arc<Self>) -> Result<Connection<S>> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("it is never closed");
         // First, so that one that is retired meanwhile counts as such.
-        let (open, retired) = (self.0.open.subscribe(), *self.0.retired.borrow());
-        let (pool, making) = (Arc::clone(&self.0), Arc::clone(&self.0.making));
+        let (open, retired) = (self.open.subscribe(), *self.retired.borrow());
+        let (pool, making) = (Arc::clone(self), Arc::clone(&self.making));
         let made = async move {
             let session = pool.source.connect(&pool.server).await?;
             drop(making);
             let pooled = Pooled { session, slot, open, retired, used: now() };
             Ok(Connection::new(pooled, &pool))
         };
-        if self.0.are_callers {
+        if self.are_callers {
             return made.await;
         }
-        let (until, server) = (self.deadline(), self.0.server.clone());
+        let (until, server) = (self.deadline(), self.server.clone());
         let in_time = async move {
             let late = || Err(no_connection(&server, until.limit()));
             until.bound(made).await.unwrap_or_else(late)
@@ -203,11 +199,11 @@ impl<S: Source> Pool<S> {
     }
 
     /// Checks on a session whether its server is writable. Others begin after it if it is not.
-    async fn is_writable(&self) -> Result<()> {
+    async fn is_writable(self: &Arc<Self>) -> Result<()> {
         let mut answer = Ok(());
-        for _ in 0..=self.0.source.idle() {
+        for _ in 0..=self.source.idle() {
             let mut connection = self.fresh().await?;
-            let Some(error) = connection.read_only(&self.0.server).await? else { return Ok(()) };
+            let Some(error) = connection.read_only(&self.server).await? else { return Ok(()) };
             self.retire();
             answer = Err(error);
         }
@@ -217,32 +213,26 @@ impl<S: Source> Pool<S> {
     /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
     /// before others are used.
     pub fn doubt(&self) {
-        self.0.doubt.raise();
+        self.doubt.raise();
         self.retire();
-    }
-
-    /// Ends every connection that was begun before now: the idle ones at once, those in use when they come back. The next
-    /// ones choose their host afresh.
-    pub fn retire(&self) {
-        self.0.retire();
     }
 
     /// Changes at every [`retire`](Self::retire).
     pub fn retirements(&self) -> watch::Receiver<u64> {
-        self.0.retired.subscribe()
+        self.retired.subscribe()
     }
 
     /// Until it is dropped, [`close`](Self::close) waits.
     pub fn open(&self) -> watch::Receiver<()> {
-        self.0.open.subscribe()
+        self.open.subscribe()
     }
 
     /// Ends the connections that are our own, each as the protocol requires, idle ones at once; a caller's return to their pool.
     /// What is under way still connects, and its connections end when it has ended. What does not end until then stays
     /// behind.
     pub async fn close(&self, until: Deadline) {
-        let _closing = self.0.close();
-        until.bound(self.0.open.closed()).await;
+        let _closing = self.closing();
+        until.bound(self.open.closed()).await;
     }
 
     /// What an exchange returns until then, and the connection if it can be used again.
@@ -295,20 +285,8 @@ impl<S: Source> Pool<S> {
     /// The error of a request without a result.
     pub fn error(&self, failure: Unanswered<Failed<S>>) -> Error {
         match failure {
-            Unanswered::Server(error) => S::Session::error(&self.0.server, error),
-            Unanswered::Late(limit) => unanswered(&self.0.server, limit, Effect::Unknown),
+            Unanswered::Server(error) => S::Session::error(&self.server, error),
+            Unanswered::Late(limit) => unanswered(&self.server, limit, Effect::Unknown),
         }
-    }
-}
-
-impl<S: Source> Clone for Pool<S> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<S: Source> fmt::Debug for Pool<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({})", self.0.server)
     }
 }

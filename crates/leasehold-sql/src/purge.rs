@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
+use leasehold_core::{Effect, Error, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
 
 use leasehold_driver::{Deadline, outliving};
 
@@ -41,14 +41,14 @@ pub(crate) async fn purge<D: Dialect>(
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
         let acted = !reply.removed.is_empty() || reply.counters_forgotten > 0;
+        let judged = |e: Error| if acted { e.with_effect(Effect::Unknown) } else { e };
         let scanned = until
             .bound(scan(&**dialect, Scan { keys: keys.as_deref(), after: &at, most: look_at }))
             .await;
         let scanned = scanned.unwrap_or_else(|| {
             Err(unanswered(dialect.pool().server(), until.limit(), Effect::NotApplied))
         });
-        let mut page =
-            scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+        let mut page = scanned.map_err(judged)?;
         let next = page.iter().find(|row| row.is_last).map(|row| Position::of(&row.stored));
         page.retain(|row| row.is_over || row.is_forgettable);
         let room = most - reply.removed.len() - reply.counters_forgotten;
@@ -61,8 +61,7 @@ pub(crate) async fn purge<D: Dialect>(
             }
         }
         if !candidates.is_empty() {
-            let purged = remove(dialect, candidates, until, &mut reply).await;
-            purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+            remove(dialect, candidates, until, &mut reply).await.map_err(judged)?;
         }
         look_at = if full_at.is_some() { LOOK_AT.0 } else { LOOK_AT.1.min(look_at * 5) };
         match full_at.or(next) {

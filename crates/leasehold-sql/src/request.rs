@@ -205,7 +205,7 @@ impl Request for ReleaseEntry {
     }
 
     fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
-        Ok(if row.is_late()? { ReleaseOutcome::Expired } else { ReleaseOutcome::Released })
+        Ok(if row.flag("o_late")? { ReleaseOutcome::Expired } else { ReleaseOutcome::Released })
     }
 }
 
@@ -240,11 +240,12 @@ impl Ticket {
 
     /// What is kept of it until it is answered.
     pub(crate) fn sent(&self) -> Sent {
-        match self {
-            Self::Acquire(errand) => Sent::Acquire(Arc::clone(&errand.request)),
-            Self::Renew(errand) => Sent::Renew(Arc::clone(&errand.request)),
-            Self::Release(errand) => Sent::Release(Arc::clone(&errand.request)),
-        }
+        let (id, renewal) = match self {
+            Self::Acquire(errand) => (errand.request.id(), None),
+            Self::Renew(errand) => (errand.request.id(), Some(Request::term(&*errand.request))),
+            Self::Release(errand) => (errand.request.id(), None),
+        };
+        Sent { id: id.clone(), renewal }
     }
 
     /// Whether it may be sent while an earlier request of its key is unanswered on a connection that stalls: nothing is
@@ -252,34 +253,22 @@ impl Ticket {
     /// another id. A late acquire would take the key after its release, and a late release would end what was acquired
     /// after it.
     pub(crate) fn may_pass(&self, earlier: &Sent) -> bool {
-        match (self, earlier) {
-            (Self::Renew(_), Sent::Renew(_)) => true,
+        match (self, earlier.renewal) {
+            (Self::Renew(_), Some(_)) => true,
             // A later lease of its id may get its term, but not for ever.
-            (_, Sent::Renew(earlier)) => earlier.term().duration().is_some(),
-            (Self::Renew(errand), Sent::Acquire(_) | Sent::Release(_)) => {
-                errand.request.id() != earlier.id()
-            }
-            (Self::Acquire(_) | Self::Release(_), Sent::Acquire(_) | Sent::Release(_)) => false,
+            (_, Some(term)) => term.is_some(),
+            (Self::Renew(errand), None) => *errand.request.id() != earlier.id,
+            (Self::Acquire(_) | Self::Release(_), None) => false,
         }
     }
 }
 
 /// A request that is not answered yet.
 #[derive(Debug, Clone)]
-pub(crate) enum Sent {
-    Acquire(Arc<AcquireRequest>),
-    Renew(Arc<RenewEntry>),
-    Release(Arc<ReleaseEntry>),
-}
-
-impl Sent {
-    fn id(&self) -> &LeaseId {
-        match self {
-            Self::Acquire(request) => request.id(),
-            Self::Renew(lease) => lease.id(),
-            Self::Release(lease) => lease.id(),
-        }
-    }
+pub(crate) struct Sent {
+    id: LeaseId,
+    /// The term that a renewal requests.
+    renewal: Option<Option<Duration>>,
 }
 
 /// Requests of one kind that are sent together.

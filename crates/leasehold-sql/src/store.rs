@@ -65,7 +65,8 @@ impl<D: Dialect> SqlStore<D> {
     pub async fn of(connects: impl Future<Output = Result<D>>) -> Result<Self> {
         let connected = connects.await.map_err(|e| e.with_context(D::NAME, "connect"))?;
         let dialect = Arc::new(connected);
-        let batches = Batches::new(Arc::clone(&dialect), MOST);
+        let (lanes, timeout) = (dialect.pool().lanes, dialect.pool().timeout());
+        let batches = Batches::new(Arc::clone(&dialect), MOST, lanes, timeout);
         Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))
     }
 }

@@ -1,8 +1,8 @@
 use std::fmt;
 
 use leasehold_core::{
-    Error, FencingToken, GroupName, InvalidValue, Key, LeaseId, Mode, Note, Reason, Record,
-    RecordTerm, Remaining, Result,
+    Error, FencingToken, GroupName, InvalidValue, Key, LeaseId, Mode, Note, Record, RecordTerm,
+    Remaining, Result,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -83,16 +83,6 @@ impl Stored {
         LeaseId::foreign(&bytes).map(Some).map_err(|e| self.corrupt("id", e))
     }
 
-    /// True if it only marks for the holder that the lease was evicted.
-    pub fn is_mark(&self) -> bool {
-        self.state.as_deref() == Some("e")
-    }
-
-    /// True if its term has ended by the store's clock.
-    pub fn is_over(&self, now: i64) -> bool {
-        self.expires.is_some_and(|expires| expires <= now)
-    }
-
     /// What it reports of its lease at `now`, by the store's clock in microseconds; `None` without a lease, and for the
     /// mark of an evicted one.
     ///
@@ -129,14 +119,6 @@ impl Stored {
         record.renewed = self.renewed_at.map(since);
         record.kept = kept;
         Ok(Some(record))
-    }
-
-    /// Why it was evicted.
-    ///
-    /// # Errors
-    /// `Corrupt` if Leasehold cannot have written it.
-    pub fn reason(&self) -> Result<Option<Reason>> {
-        self.text("reason", &self.reason, Reason::new)
     }
 
     fn token(&self) -> Result<FencingToken> {

@@ -7,12 +7,18 @@ const VERSION: u32 = 1;
 /// `"database"`, and `name` its name.
 ///
 /// # Errors
-/// `Incompatible` for another version.
-pub fn admit_version(server: &str, kind: &str, name: &str, version: i64) -> Result<u32> {
+/// `Incompatible` for another version, and without one: some of the objects are missing.
+pub fn admit_version(server: &str, kind: &str, name: &str, version: Option<i64>) -> Result<u32> {
+    let place = format!("the {kind} {name:?} of {server}");
+    let Some(version) = version else {
+        return Err(Error::incompatible(format!(
+            "the store's objects in {place} are not complete; run `leasehold init`, or in a program \
+             `Locker::connect_unchecked` and `prepare`, as its owner"
+        )));
+    };
     if version == i64::from(VERSION) {
         return Ok(VERSION);
     }
-    let place = format!("the {kind} {name:?} of {server}");
     Err(Error::incompatible(if version > i64::from(VERSION) {
         format!(
             "{place} has version {version} of the store's objects, but this program supports versions up to {VERSION}; \
@@ -24,12 +30,4 @@ pub fn admit_version(server: &str, kind: &str, name: &str, version: i64) -> Resu
              `Locker::connect_unchecked` and `prepare`, as its owner"
         )
     }))
-}
-
-/// The error for a database that lacks some of the store's objects.
-pub fn incomplete(server: &str, kind: &str, name: &str) -> Error {
-    Error::incompatible(format!(
-        "the store's objects in the {kind} {name:?} of {server} are not complete; run `leasehold init`, or in a program \
-         `Locker::connect_unchecked` and `prepare`, as its owner"
-    ))
 }

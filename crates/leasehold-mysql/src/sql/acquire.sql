@@ -13,9 +13,9 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire(
 SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, own_token, own_end, longest, new_token BIGINT;
-    DECLARE wanted, found, held, tokens, conflict, lim, refused_by, place INT;
+    DECLARE wanted, found, held, tokens, lim, refused_by, place INT;
     DECLARE refused_slot INT;
-    DECLARE this_key, refused_key VARBINARY(1024);
+    DECLARE this_key, refused_key, conflict VARBINARY(1024);
     DECLARE is_refused, ends BOOLEAN DEFAULT FALSE;
     DECLARE i INT DEFAULT 0;
     DECLARE each_key CURSOR FOR
@@ -47,16 +47,15 @@ whole: BEGIN
     SET n = {now};
 
     -- C3: this lease may be held already. C3b: what is left of a broken one goes.
-    SELECT COUNT(*), COUNT(DISTINCT lease.token), MIN(lease.token), MIN(IF(lease.shared = (w.l >= 0), NULL, w.nth))
+    SELECT COUNT(*), COUNT(DISTINCT lease.token), MIN(lease.token), MIN(IF(lease.shared = (w.l >= 0), NULL, lease.`key`))
     INTO held, tokens, own_token, conflict
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
-        nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
+    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
         ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h'
             AND (lease.expires IS NULL OR lease.expires > n);
     IF conflict IS NOT NULL THEN
         ROLLBACK;
-        SELECT 'mode' AS outcome, conflict AS o_nth;
+        SELECT 'mode' AS outcome, conflict AS o_key;
         LEAVE whole;
     END IF;
     IF held = wanted AND tokens = 1 THEN

@@ -39,7 +39,7 @@ BEGIN
         lease.state = 'h', lease.token = free.new_token, lease.expires = free.ends, lease.granted_at = n,
         lease.renewed_at = NULL, lease.group_name = free.new_group, lease.host = p_host, lease.pid = p_pid,
         lease.program = p_program, lease.comment = free.new_comment;
-    SELECT lease.`key`, lease.token AS o_token, lease.expires - n AS o_rest
+    SELECT lease.`key` AS o_key, lease.token AS o_token, lease.expires - n AS o_rest
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);

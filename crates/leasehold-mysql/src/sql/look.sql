@@ -6,11 +6,7 @@
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_look_up(p_keys LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT;
-    {writable}
-    START TRANSACTION;
-    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
-    SET n = {now};
+    {reads}
     SELECT n AS o_now, lease.*
     FROM {rows} AND lease.state <> 'f'
     ORDER BY lease.`key`, lease.slot;
@@ -21,11 +17,7 @@ END
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_page(p_key VARBINARY(1024), p_slot INT, p_most INT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT;
-    {writable}
-    START TRANSACTION;
-    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
-    SET n = {now};
+    {reads}
     SELECT n AS o_now, lease.*
     FROM {schema}.leasehold_leases AS lease
     WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.state NOT IN ('e', 'f')
@@ -46,11 +38,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_scan(
 )
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT;
-    {writable}
-    START TRANSACTION;
-    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
-    SET n = {now};
+    {reads}
     IF p_keys IS NULL THEN
         SELECT n AS o_now, page.* FROM (
             SELECT next_rows.*, nth = counted AND counted = p_most AS o_more

@@ -10,22 +10,22 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew(
 SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, own_end BIGINT;
-    DECLARE held, conflict, evicted, expired INT;
+    DECLARE held, evicted, expired INT;
+    DECLARE conflict VARBINARY(1024);
     DECLARE why VARBINARY(255);
     DECLARE is_locked BOOLEAN;
     {rolls_back}
     {begins}
     {locks}
     SET n = {now};
-    SELECT COUNT(*), MIN(IF(lease.shared = (w.l >= 0), NULL, w.nth)) INTO held, conflict
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
-        nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
+    SELECT COUNT(*), MIN(IF(lease.shared = (w.l >= 0), NULL, lease.`key`)) INTO held, conflict
+    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
     WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > n)
         AND (p_token IS NULL OR lease.token = p_token);
     IF conflict IS NOT NULL THEN
         ROLLBACK;
-        SELECT 'mode' AS outcome, conflict AS o_nth;
+        SELECT 'mode' AS outcome, conflict AS o_key;
         LEAVE whole;
     END IF;
     IF held = JSON_LENGTH(p_keys) THEN

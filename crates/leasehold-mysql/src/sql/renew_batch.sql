@@ -30,7 +30,7 @@ BEGIN
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = held.name AND lease.slot = 0
     SET lease.batch = p_batch, lease.expires = held.ends, lease.renewed_at = n, lease.token = held.new_token,
         lease.counter = held.new_counter;
-    SELECT lease.`key`, lease.expires - n AS o_rest
+    SELECT lease.`key` AS o_key, lease.expires - n AS o_rest
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);

@@ -28,7 +28,7 @@ async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
         "DROP PROCEDURE leasehold.leasehold_release_batch",
         "CREATE PROCEDURE leasehold.leasehold_release_batch(p_batch BIGINT, p_wanted LONGTEXT) BEGIN \
          UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
-         SELECT 'nobody' AS `key`, 0 AS o_late; END",
+         SELECT 'nobody' AS o_key, 0 AS o_late; END",
     ];
     rows_that_name_no_member_are_unexpected(&server, &store, &breaks).await;
 }

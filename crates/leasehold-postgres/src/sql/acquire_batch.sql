@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {schema}.acquire_batch(
     p_pids bigint[],
     p_programs text[],
     p_comments text[]
-) RETURNS TABLE (o_nth bigint, o_token bigint, o_rest bigint)
+) RETURNS TABLE (o_key text, o_token bigint, o_rest bigint)
 LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 BEGIN
@@ -18,8 +18,8 @@ BEGIN
     RETURN QUERY
     WITH free AS MATERIALIZED (
         SELECT place, wanted.*, {schema}.now_us() AS n
-        FROM unnest(p_keys, p_ids, p_terms, p_groups, p_hosts, p_pids, p_programs, p_comments) WITH ORDINALITY
-            AS wanted (name, wanted_id, term, in_group, on_host, by_pid, by_program, with_comment, nth),
+        FROM unnest(p_keys, p_ids, p_terms, p_groups, p_hosts, p_pids, p_programs, p_comments)
+            AS wanted (name, wanted_id, term, in_group, on_host, by_pid, by_program, with_comment),
         LATERAL (
             SELECT ctid AS place FROM {schema}.leases
             WHERE key = name AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= {schema}.now_us())
@@ -32,6 +32,6 @@ BEGIN
         token = greatest(counter + 1, n), expires = n + term, granted_at = n, renewed_at = NULL,
         group_name = in_group, host = on_host, pid = by_pid, program = by_program, comment = with_comment
     FROM free WHERE lease.ctid = place
-    RETURNING nth, lease.token, lease.expires - n;
+    RETURNING key, lease.token, lease.expires - n;
 END
 $$;

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION {schema}.release_batch(
     p_ids bytea[],
     p_tokens bigint[],
     p_wakes boolean[]
-) RETURNS TABLE (o_nth bigint, o_in_time boolean)
+) RETURNS TABLE (o_key text, o_late boolean)
 LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 DECLARE
@@ -15,8 +15,8 @@ BEGIN
     {guard}
     RETURN QUERY
     WITH held AS MATERIALIZED (
-        SELECT place, nth, {schema}.now_us() AS n
-        FROM unnest(p_keys, p_ids, p_tokens) WITH ORDINALITY AS wanted (name, held_id, with_token, nth),
+        SELECT place, {schema}.now_us() AS n
+        FROM unnest(p_keys, p_ids, p_tokens) AS wanted (name, held_id, with_token),
         LATERAL (
             SELECT ctid AS place FROM {schema}.leases
             WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
@@ -26,7 +26,7 @@ BEGIN
     )
     UPDATE {schema}.leases AS lease SET id = NULL
     FROM held WHERE lease.ctid = place
-    RETURNING nth, (lease.expires IS NULL OR lease.expires > n);
+    RETURNING key, coalesce(lease.expires <= n, false);
     -- A key that was skipped may wake a waiter in vain.
     SELECT array_agg(name) INTO listened
     FROM unnest(p_keys, p_wakes) AS released (name, wakes)

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {schema}.renew_batch(
     p_tos bigint[],
     p_tokens bigint[],
     p_raises bigint[]
-) RETURNS TABLE (o_nth bigint, o_rest bigint)
+) RETURNS TABLE (o_key text, o_rest bigint)
 LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 BEGIN
@@ -15,8 +15,8 @@ BEGIN
     RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT place, wanted.*, {schema}.now_us() AS n
-        FROM unnest(p_keys, p_ids, p_tos, p_tokens, p_raises) WITH ORDINALITY
-            AS wanted (name, held_id, until, with_token, raise_to, nth),
+        FROM unnest(p_keys, p_ids, p_tos, p_tokens, p_raises)
+            AS wanted (name, held_id, until, with_token, raise_to),
         LATERAL (
             SELECT ctid AS place FROM {schema}.leases
             WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
@@ -29,6 +29,6 @@ BEGIN
         renewed_at = n, token = greatest(token, raise_to), counter = greatest(counter, raise_to)
     -- C6: an ended lease is not revived.
     FROM held WHERE lease.ctid = place AND (expires IS NULL OR expires > n)
-    RETURNING nth, lease.expires - n;
+    RETURNING key, lease.expires - n;
 END
 $$;

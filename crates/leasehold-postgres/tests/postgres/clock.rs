@@ -50,7 +50,7 @@ async fn a_batch_waits_for_no_row_and_so_cannot_judge_too_early() {
         assert_eq!(one(call).await, "locked", "{call}");
     }
     let is_empty = async |batch: &str| {
-        in_time(server.ask(&format!("SELECT o_nth FROM leasehold.{batch}"))).await.is_empty()
+        in_time(server.ask(&format!("SELECT o_key FROM leasehold.{batch}"))).await.is_empty()
     };
     let batches = [
         "renew_batch(NULL, '{held}', '{a}', '{10000000}', '{NULL}', '{NULL}')",

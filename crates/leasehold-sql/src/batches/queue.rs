@@ -11,6 +11,7 @@ use crate::doubt::now;
 use crate::request::{Batch, Sent, Ticket};
 
 /// What waits, and what is under way.
+#[derive(Default)]
 pub(super) struct Queue {
     pub(super) waiting: VecDeque<Waiting>,
     /// The tasks that send them, by their numbers.
@@ -40,10 +41,6 @@ pub(super) struct Lane {
 }
 
 impl Queue {
-    pub(super) fn new() -> Self {
-        Self { waiting: VecDeque::new(), lanes: BTreeMap::new(), last: 0 }
-    }
-
     /// Lets a request wait. Its number.
     pub(super) fn enter(&mut self, ticket: Ticket) -> u64 {
         self.last += 1;

@@ -184,14 +184,6 @@ impl<R: Numbered> Exchange<R> for Fake {
 }
 
 impl Server for Fake {
-    fn lanes(&self) -> usize {
-        self.lanes
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     fn retire(&self) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }
@@ -214,7 +206,8 @@ fn batches_with(most: usize, lanes: usize, timeout: Duration) -> Batches<Fake> {
         timeout,
         retired: AtomicUsize::new(0),
     };
-    Batches::new(Arc::new(fake), most)
+    let (lanes, timeout) = (fake.lanes, fake.timeout);
+    Batches::new(Arc::new(fake), most, lanes, timeout)
 }
 
 /// Sends these, in this order.

@@ -14,4 +14,4 @@ ON DUPLICATE KEY UPDATE
     counter = VALUES(counter), id = VALUES(id), shared = FALSE, state = 'h', token = VALUES(counter),
     expires = VALUES(expires), granted_at = clock.n, renewed_at = NULL, group_name = VALUES(group_name), host = ?,
     pid = ?, program = ?, comment = VALUES(comment)
-RETURNING `key`, token AS o_token, expires - granted_at AS o_rest
+RETURNING `key` AS o_key, token AS o_token, expires - granted_at AS o_rest

@@ -8,4 +8,4 @@ STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.
 WHERE NOT ({read_only}) AND lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h' AND (w.o IS NULL OR lease.token = w.o)
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE state = 'f'
-RETURNING `key`, COALESCE(expires <= {live}, FALSE) AS o_late
+RETURNING `key` AS o_key, COALESCE(expires <= {live}, FALSE) AS o_late

@@ -14,4 +14,4 @@ WHERE NOT ({read_only}) AND lease.id = UNHEX(w.i) AND NOT lease.shared AND lease
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE
     counter = VALUES(counter), token = VALUES(token), expires = VALUES(expires), renewed_at = clock.n
-RETURNING `key`, expires - renewed_at AS o_rest
+RETURNING `key` AS o_key, expires - renewed_at AS o_rest
