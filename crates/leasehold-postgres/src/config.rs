@@ -27,8 +27,8 @@ pub struct PostgresConfig {
     source: Source,
     /// Unless it is the default.
     schema: Option<String>,
-    settings: Settings,
-    wakeups: Wakers,
+    pub(crate) settings: Settings,
+    pub(crate) wakeups: Wakers,
 }
 
 /// The driver's own options.
@@ -99,7 +99,7 @@ enum Source {
 
 /// Where the connection for wake-ups is made to.
 #[derive(Clone, Debug)]
-enum Wakers {
+pub(crate) enum Wakers {
     /// To the server of the store, unless that is a pooler.
     Same,
     Server(Box<Server>),
@@ -243,18 +243,6 @@ impl PostgresConfig {
                 (Pool::of_pool(pool, prepares, self.settings.timeout, lanes).await?, schema, None)
             }
         })
-    }
-
-    /// Whether it states where to be woken from.
-    #[cfg(feature = "nene")]
-    pub(crate) fn has_wakeups(&self) -> bool {
-        !matches!(self.wakeups, Wakers::Same)
-    }
-
-    /// How statements read the clock: by this expression unless a test has set another.
-    #[cfg(feature = "nene")]
-    pub(crate) fn clock_or(&self, default: &'static str) -> &'static str {
-        self.settings.clock.unwrap_or(default)
     }
 
     /// The schema, this one if none was given.

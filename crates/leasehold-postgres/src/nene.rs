@@ -10,20 +10,18 @@ use leasehold_driver::nene::{
     Value, lacks_privilege,
 };
 use leasehold_driver::{Deadline, Halfway, StoreUrl, outliving};
-use leasehold_sql::Unanswered;
+use leasehold_sql::{Session as _, Unanswered};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::PostgresConfig;
 use crate::call::{Call, column};
-use crate::config::NAME;
+use crate::config::{NAME, PostgresConfig, Wakers};
 use crate::error;
 use crate::health::Settings;
 use crate::pool::Pool;
-use crate::schema::LOCK;
 use crate::session::Session;
-use crate::sql::{SAFELY, SchemaName};
+use crate::sql::SchemaName;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
 pub type PostgresNeneStore = NeneTable<NeneDatabase>;
@@ -39,7 +37,7 @@ impl NeneServer for PostgresConfig {
 
     fn parse_for_nene(url: &str) -> Result<(Self, StoreUrl)> {
         let (config, options) = Self::read(url)?;
-        if config.has_wakeups() {
+        if !matches!(config.wakeups, Wakers::Same) {
             return Err(Error::invalid_input(
                 "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
             ));
@@ -48,7 +46,7 @@ impl NeneServer for PostgresConfig {
     }
 
     async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
-        let now = self.clock_or(NOW);
+        let now = self.settings.clock.unwrap_or(NOW);
         let (pool, schema, _) = self.open_pool("public", 0).await?;
         Ok(NeneDatabase { pool, sql: Sql::new(nene, &schema, now) })
     }
@@ -57,11 +55,6 @@ impl NeneServer for PostgresConfig {
 /// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
 const NOW: &str =
     "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
-
-/// Whether a statement was rolled back because of another transaction.
-fn is_of_others(error: &tokio_postgres::Error) -> bool {
-    error::is_conflict(error) || error::is_locked(error)
-}
 
 /// The statements, each in its own file, with the names of the schema and the table inserted.
 struct Sql {
@@ -105,7 +98,7 @@ impl NeneDatabase {
             let connection = self.pool.get(until).await?;
             let exchange = async |session: &mut Session| session.rows(call).await;
             let (connection, rows) = match self.pool.exchange(connection, until, exchange).await {
-                (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
+                (_, Err(Unanswered::Server(e))) if Session::is_conflict(&e) => continue,
                 (connection, rows) => (connection, rows),
             };
             let rows =
@@ -189,7 +182,7 @@ impl NeneRows for NeneDatabase {
         let connection = self.pool.get(until).await?;
         match self.pool.query(connection, until, call(text, values)).await.1 {
             Ok(rows) => Ok(!rows.is_empty()),
-            Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
+            Err(Unanswered::Server(e)) if Session::is_conflict(&e) => Ok(false),
             Err(failure) => Err(of_table(self.pool.error(failure))),
         }
     }
@@ -213,16 +206,9 @@ impl NeneRows for NeneDatabase {
 
     async fn prepare(&self) -> Result<()> {
         let (pool, create) = (self.pool.clone(), self.sql.create.clone());
-        let until = pool.deadline();
-        // One transaction, which waits for others that prepare the same database.
-        let first = format!(
-            "BEGIN; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock({LOCK})",
-            until.earlier().left().as_millis().max(1)
-        );
         outliving(async move {
-            pool.transaction(until, &first, async |session: &Session| session.run(&create).await)
-                .await
-                .map_err(of_table)
+            let until = pool.deadline();
+            pool.create(until, async |session| session.run(&create).await).await.map_err(of_table)
         })
         .await
     }

@@ -13,7 +13,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::error;
 use crate::row_waits::RowWaits;
-use crate::session::{Session, Sessions};
+use crate::session::{BEGIN, Session, Sessions};
+use crate::sql::SAFELY;
 use crate::tls::Tls;
 
 /// How long a request waits for a row that somebody else is changing while others wait behind it.
@@ -21,6 +22,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The fewest connections that are not reserved for batches.
 const OTHERS: usize = 2;
+
+/// Serialises those who prepare the same database.
+const LOCK: i64 = 0x4c73_6864;
 
 /// The connections of a store. Clones are one.
 #[derive(Clone)]
@@ -93,16 +97,19 @@ impl Pool {
         asked.ok_or_else(late)?.map_err(|e| error::of_connecting(self.server(), e))
     }
 
-    /// Runs a transaction: the statements that begin it, and what `then` sends.
-    pub(crate) async fn transaction(
+    /// Runs a transaction that creates objects, after others that prepare the same database: what `then` sends.
+    pub(crate) async fn create(
         &self,
         until: Deadline,
-        first: &str,
         then: impl AsyncFnOnce(&Session) -> Result<(), tokio_postgres::Error>,
     ) -> Result<()> {
+        let first = format!(
+            "{BEGIN}; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock({LOCK})",
+            until.earlier().left().as_millis().max(1)
+        );
         let connection = self.get(until).await?;
         let done = self.exchange(connection, until, async |session: &mut Session| {
-            session.transaction(first, then).await
+            session.transaction(&first, then).await
         });
         done.await.1.map_err(|failure| self.error(failure))
     }

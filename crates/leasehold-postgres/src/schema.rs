@@ -12,11 +12,7 @@ use crate::dialect::Postgres;
 use crate::error;
 use crate::health::{admit_version, are_old};
 use crate::pool::Pool;
-use crate::session::Session;
-use crate::sql::{SAFELY, Sql};
-
-/// Serialises those who prepare the same database.
-pub(crate) const LOCK: i64 = 0x4c73_6864;
+use crate::sql::Sql;
 
 impl Postgres {
     /// Creates the schema unless it is there, or replaces its functions if they are of an earlier version.
@@ -56,15 +52,10 @@ impl Postgres {
     }
 }
 
-/// Creates the schema, or replaces its functions, in one transaction, after others that prepare the same database.
+/// Creates the schema, or replaces its functions, in one transaction.
 async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
     let schema = sql.schema.as_str();
-    let first = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT \
-         pg_catalog.pg_advisory_xact_lock({LOCK})",
-        until.earlier().left().as_millis().max(1)
-    );
-    pool.transaction(until, &first, async |connection: &Session| {
+    pool.create(until, async |connection| {
         // Another client may have been first.
         let rows = connection.send(&exists(sql)).await?;
         let Some(found) = rows.first() else { return Ok(()) };

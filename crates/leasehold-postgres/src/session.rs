@@ -61,7 +61,7 @@ enum Client {
 const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
 
 /// Begins a transaction as our functions need it, for a session whose default is another.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 impl Sessions {
     /// Those of a server.
