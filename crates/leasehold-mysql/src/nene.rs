@@ -18,7 +18,7 @@ use crate::config::{MysqlConfig, NAME};
 use crate::error;
 use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
-use crate::sql::Sql;
+use crate::sql::DatabaseName;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
 pub type MysqlNeneStore = NeneTable<NeneDatabase>;
@@ -26,17 +26,6 @@ pub type MysqlNeneStore = NeneTable<NeneDatabase>;
 /// Compares names byte by byte, also by spaces at the end.
 const COLLATION: &str = "utf8mb4_0900_bin";
 const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
-
-/// The table's name in statements and messages.
-const TABLE: &str = "{schema}.`{table}`";
-const ABOUT: &str = include_str!("sql/nene/about.sql");
-
-/// A statement from its file, with the names of the database and the table inserted.
-fn inserted(text: &str, nene: &NeneConfig, sql: &Sql) -> String {
-    let columns = include_str!("sql/nene/columns.sql").trim_end();
-    let text = text.replace("{columns}", columns).replace("{database}", sql.database.as_str());
-    nene.inserted(&sql.inserted(&text))
-}
 
 /// Which server to use, and how: the table is in the database of a [`MysqlConfig`]. Its URL is
 /// `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`.
@@ -53,25 +42,39 @@ impl NeneServer for MysqlConfig {
 
     async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
         let (pool, sql) = self.open_pool(0).await?;
-        let inserted = |text| inserted(text, nene, &sql);
-        let statements = leasehold_driver::nene_statements!(inserted);
-        Ok(NeneDatabase { pool, sql, nene: nene.clone(), statements })
+        let collation = if pool.is_mariadb { COLLATION_OF_MARIADB } else { COLLATION };
+        let inserted = |text: &str| {
+            let text = text
+                .replace("{columns}", include_str!("sql/nene/columns.sql").trim_end())
+                .replace("{collation}", collation)
+                .replace("{database}", sql.database.as_str());
+            nene.inserted(&sql.inserted(&text))
+        };
+        let create = include_str!("sql/nene/create.sql");
+        let create = nene.with_guard(create, include_str!("sql/nene/guard.sql"));
+        Ok(NeneDatabase {
+            pool,
+            table: inserted("{schema}.`{table}`"),
+            create: create.into_iter().map(inserted).collect(),
+            about: inserted(include_str!("sql/nene/about.sql")),
+            statements: leasehold_driver::nene_statements!(inserted),
+            database: sql.database,
+        })
     }
 }
 
-/// A database with the table.
+/// A database with the table, and the statements with the names of both.
 pub struct NeneDatabase {
     pool: Pool,
-    sql: Sql,
-    nene: NeneConfig,
+    database: DatabaseName,
+    /// The table's name in messages.
+    table: String,
+    create: Vec<String>,
+    about: String,
     statements: Statements,
 }
 
 impl NeneDatabase {
-    fn inserted(&self, text: &str) -> String {
-        inserted(text, &self.nene, &self.sql)
-    }
-
     async fn settings(&self, until: Deadline) -> Result<Settings> {
         let mut rows = self.pool.query_text(until, SETTINGS).await?;
         rows.extend(self.pool.query_text(until, REPLICAS).await?);
@@ -80,7 +83,7 @@ impl NeneDatabase {
 
     /// Whether the columns are as they must be, and how names are compared.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (self.pool.server(), self.inserted(TABLE));
+        let (server, table) = (self.pool.server(), &self.table);
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
@@ -106,6 +109,25 @@ impl NeneDatabase {
             health.hazards.push(OVERWRITTEN.to_owned());
         }
         Ok(())
+    }
+
+    /// The same error, except that the table needs other privileges than the objects of the server's own store, and that nothing
+    /// of ours creates its database.
+    fn of_table(&self, error: Error) -> Error {
+        let Some(Failure::Server(told)) = error.source().and_then(|source| source.downcast_ref())
+        else {
+            return error;
+        };
+        match told.code {
+            1049 => Error::incompatible(format!(
+                "the database {:?} does not exist; name the database of the PHP library in the URL, or create it by \
+                 CREATE DATABASE; the server reported: {} (error 1049)",
+                self.database.as_str(),
+                told.message
+            )),
+            code if error::PRIVILEGES.contains(&code) => lacks_privilege(told),
+            _ => error,
+        }
     }
 }
 
@@ -154,9 +176,8 @@ impl NeneRows for NeneDatabase {
         let call = Call::statement(statement, bound(values));
         let server = self.pool.server();
         let (connection, rows) = self.pool.query(connection, until, call).await;
-        let rows = rows.map_err(|e| {
-            of_table(self.sql.database.as_str(), self.pool.error(e)).with_effect(Effect::NotApplied)
-        })?;
+        let failed = |e| self.of_table(self.pool.error(e)).with_effect(Effect::NotApplied);
+        let rows = rows.map_err(failed)?;
         let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         if required::<i64>(server, first, "o_read_only")? != 0 {
             // Of a connection that is retired it is known.
@@ -182,7 +203,7 @@ impl NeneRows for NeneDatabase {
             Err(Unanswered::Server(e)) if error::is_conflict(&e) && !error::is_lock_wait(&e) => {
                 Ok(false)
             }
-            Err(failure) => Err(of_table(self.sql.database.as_str(), self.pool.error(failure))),
+            Err(failure) => Err(self.of_table(self.pool.error(failure))),
         }
     }
 
@@ -193,14 +214,13 @@ impl NeneRows for NeneDatabase {
             self.pool.doubt();
         }
         settings.admit(server, self.pool.is_mariadb)?;
-        let about = self.inserted(ABOUT);
-        let (rows, halfway) = Halfway::of(self.pool.query_text(until, &about)).await;
+        let (rows, halfway) = Halfway::of(self.pool.query_text(until, &self.about)).await;
         let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let mut health = settings.health(settings.replicas(server, about)?);
         health.level = Level::BestEffort;
         let place: String = required(server, about, "o_place")?;
-        health.identity = Some(format!("{NAME}:{place}:{}", self.inserted(TABLE)));
+        health.identity = Some(format!("{NAME}:{place}:{}", self.table));
         health.clock_difference_us = Some(halfway.ahead(required(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
@@ -210,14 +230,7 @@ impl NeneRows for NeneDatabase {
         let until = self.pool.deadline();
         let settings = self.settings(until).await?;
         settings.admit(self.pool.server(), self.pool.is_mariadb)?;
-        let rows = self.pool.query_text(until, include_str!("sql/nene/collation.sql")).await?;
-        let row = rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?;
-        let is_mariadbs = required::<i64>(self.pool.server(), row, "o_found")? > 0;
-        let collation = if is_mariadbs { COLLATION_OF_MARIADB } else { COLLATION };
-        let create = include_str!("sql/nene/create.sql").replace("{collation}", collation);
-        let create = self.nene.with_guard(create, include_str!("sql/nene/guard.sql").to_owned());
-        let create: Vec<_> = create.iter().map(|statement| self.inserted(statement)).collect();
-        self.pool.run(until, &create).await.map_err(|e| of_table(self.sql.database.as_str(), e))
+        self.pool.run(until, &self.create).await.map_err(|e| self.of_table(e))
     }
 
     async fn close(&self) {
@@ -225,26 +238,8 @@ impl NeneRows for NeneDatabase {
     }
 }
 
-/// The same error, except that the table needs other privileges than the objects of the server's own store, and that nothing
-/// of ours creates its database.
-fn of_table(database: &str, error: Error) -> Error {
-    let Some(Failure::Server(told)) = error.source().and_then(|source| source.downcast_ref())
-    else {
-        return error;
-    };
-    match told.code {
-        1049 => Error::incompatible(format!(
-            "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it by \
-             CREATE DATABASE; the server reported: {} (error 1049)",
-            told.message
-        )),
-        code if error::PRIVILEGES.contains(&code) => lacks_privilege(told),
-        _ => error,
-    }
-}
-
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.inserted(TABLE))
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.table)
     }
 }
