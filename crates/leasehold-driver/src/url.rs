@@ -113,15 +113,10 @@ impl StoreUrl {
         &self.path
     }
 
-    /// Takes an option.
+    /// Takes an option: the first one, if it is repeated.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.options.iter().position(|option| option.name == name)?;
         Some(self.options.remove(at).value)
-    }
-
-    /// Takes an option that may be repeated, in the order of the URL.
-    pub fn take_all(&mut self, name: &str) -> Vec<String> {
-        std::iter::from_fn(|| self.take(name)).collect()
     }
 
     /// Takes all options with these names, with their names, in the order of the URL.
@@ -358,8 +353,8 @@ mod tests {
         let error = twice.finish(&["a", "b"]).unwrap_err().to_string();
         assert!(error.contains("\"a\"") && error.contains("twice"), "{error}");
         let mut many = StoreUrl::parse("x:?a=2&b=3&a=1").unwrap();
-        assert_eq!(many.take_all("a"), ["2", "1"]);
-        assert!(many.take_all("a").is_empty());
+        assert_eq!([many.take("a"), many.take("a")], [Some("2".into()), Some("1".into())]);
+        assert!(many.take("a").is_none());
         let url = StoreUrl::parse("redis://user:hunter2@host?ttl=1").unwrap();
         assert!(!format!("{url:?}").contains("hunter2"));
         let error = url.finish(&["timeout"]).unwrap_err().to_string();

@@ -56,7 +56,7 @@ impl QuorumUrl {
                  each URL percent-encoded",
             ));
         }
-        let nodes = url.take_all("node");
+        let nodes: Vec<_> = std::iter::from_fn(|| url.take("node")).collect();
         let mut config = QuorumConfig::new();
         if let Some(max_ttl) = url.take_duration("max_ttl")? {
             config = config.max_ttl(max_ttl);
