@@ -13,9 +13,7 @@ mod server;
 mod table;
 
 pub use config::NeneConfig;
-pub use rows::{
-    Found, NeneRow, NeneRows, OVERWRITTEN, Page, Seen, Statements, Value, lacks_privilege,
-};
+pub use rows::{Found, NeneRow, NeneRows, OVERWRITTEN, Page, Statements, Value, lacks_privilege};
 pub use server::{NeneServer, NeneServerConfig};
 pub use table::NeneTable;
 

@@ -50,14 +50,11 @@ impl NeneServer for MysqlConfig {
                 .replace("{database}", sql.database.as_str());
             nene.inserted(&sql.inserted(&text))
         };
-        let create = include_str!("sql/nene/create.sql");
-        let create = nene.with_guard(create, include_str!("sql/nene/guard.sql"));
         Ok(NeneDatabase {
             pool,
             table: inserted("{schema}.`{table}`"),
-            create: create.into_iter().map(inserted).collect(),
             about: inserted(include_str!("sql/nene/about.sql")),
-            statements: leasehold_driver::nene_statements!(inserted),
+            statements: leasehold_driver::nene_statements!(nene, inserted),
             database: sql.database,
         })
     }
@@ -69,7 +66,6 @@ pub struct NeneDatabase {
     database: DatabaseName,
     /// The table's name in messages.
     table: String,
-    create: Vec<String>,
     about: String,
     statements: Statements,
 }
@@ -230,7 +226,7 @@ impl NeneRows for NeneDatabase {
         let until = self.pool.deadline();
         let settings = self.settings(until).await?;
         settings.admit(self.pool.server(), self.pool.is_mariadb)?;
-        self.pool.run(until, &self.create).await.map_err(|e| self.of_table(e))
+        self.pool.run(until, &self.statements.create).await.map_err(|e| self.of_table(e))
     }
 
     async fn close(&self) {

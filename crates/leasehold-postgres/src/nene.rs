@@ -21,7 +21,6 @@ use crate::error;
 use crate::health::Settings;
 use crate::pool::Pool;
 use crate::session::Session;
-use crate::sql::SchemaName;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
 pub type PostgresNeneStore = NeneTable<NeneDatabase>;
@@ -48,25 +47,6 @@ impl NeneServer for PostgresConfig {
     async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
         let now = self.settings.clock.unwrap_or(NOW);
         let (pool, schema, _) = self.open_pool("public", 0).await?;
-        Ok(NeneDatabase { pool, sql: Sql::new(nene, &schema, now) })
-    }
-}
-
-/// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
-const NOW: &str =
-    "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
-
-/// The statements, each in its own file, with the names of the schema and the table inserted.
-struct Sql {
-    /// The table's name in messages.
-    table: String,
-    create: String,
-    about: String,
-    statements: Statements,
-}
-
-impl Sql {
-    fn new(nene: &NeneConfig, schema: &SchemaName, now: &str) -> Self {
         let inserted = |text: &str| {
             let text = text
                 .replace("{columns}", include_str!("sql/nene/columns.sql").trim_end())
@@ -74,20 +54,26 @@ impl Sql {
                 .replace("{now}", now);
             nene.inserted(&schema.inserted(&text))
         };
-        let create = include_str!("sql/nene/create.sql");
-        Self {
+        Ok(NeneDatabase {
+            pool,
             table: inserted("{schema}.\"{table}\""),
-            create: inserted(&nene.with_guard(create, include_str!("sql/nene/guard.sql")).concat()),
             about: inserted(include_str!("sql/nene/about.sql")),
-            statements: leasehold_driver::nene_statements!(inserted),
-        }
+            statements: leasehold_driver::nene_statements!(nene, inserted),
+        })
     }
 }
 
-/// A database with the table.
+/// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
+const NOW: &str =
+    "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
+
+/// A database with the table, and the statements with its name.
 pub struct NeneDatabase {
     pool: Pool,
-    sql: Sql,
+    /// The table's name in messages.
+    table: String,
+    about: String,
+    statements: Statements,
 }
 
 impl NeneDatabase {
@@ -117,7 +103,7 @@ impl NeneDatabase {
 
     /// Whether the columns are as they must be.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (self.pool.server(), &self.sql.table);
+        let (server, table) = (self.pool.server(), &self.table);
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
@@ -164,7 +150,7 @@ impl NeneRows for NeneDatabase {
     }
 
     fn statements(&self) -> &Statements {
-        &self.sql.statements
+        &self.statements
     }
 
     async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
@@ -189,7 +175,7 @@ impl NeneRows for NeneDatabase {
 
     async fn check(&self) -> Result<Health> {
         let server = self.pool.server();
-        let about = Call::new(&self.sql.about);
+        let about = Call::new(&self.about);
         let (rows, halfway) = Halfway::of(self.rows(self.pool.deadline(), &about)).await;
         let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
@@ -198,14 +184,14 @@ impl NeneRows for NeneDatabase {
         let mut health = settings.health();
         health.level = Level::BestEffort;
         let place: String = column(server, about, "o_place")?;
-        health.identity = Some(format!("{NAME}:{place}/{}", self.sql.table));
+        health.identity = Some(format!("{NAME}:{place}/{}", self.table));
         health.clock_difference_us = Some(halfway.ahead(column(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
     }
 
     async fn prepare(&self) -> Result<()> {
-        let (pool, create) = (self.pool.clone(), self.sql.create.clone());
+        let (pool, create) = (self.pool.clone(), self.statements.create.concat());
         outliving(async move {
             let until = pool.deadline();
             pool.create(until, async |session| session.run(&create).await).await.map_err(of_table)
@@ -216,6 +202,6 @@ impl NeneRows for NeneDatabase {
 
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.sql.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.table)
     }
 }

@@ -95,7 +95,6 @@ impl SqliteNeneConfig {
 /// The statements, each in its own file, with the table's name inserted.
 struct Sql {
     table: String,
-    create: String,
     guards: String,
     statements: Statements,
 }
@@ -103,12 +102,10 @@ struct Sql {
 impl Sql {
     fn new(nene: &NeneConfig) -> Self {
         let inserted = |text| nene.inserted(text);
-        let create = include_str!("sql/nene/create.sql");
         Self {
             table: inserted("{table}"),
-            create: inserted(&nene.with_guard(create, include_str!("sql/nene/guard.sql")).concat()),
             guards: inserted(include_str!("sql/nene/guards.sql")),
-            statements: leasehold_driver::nene_statements!(inserted),
+            statements: leasehold_driver::nene_statements!(nene, inserted),
         }
     }
 }
@@ -256,7 +253,8 @@ impl NeneRows for NeneFile {
         let mut health = Health::new(Level::BestEffort);
         health.identity = Some(format!("{NAME}:{}:{}", self.name, self.sql.table));
         let until = Deadline::after(self.timeout);
-        match self.page(until, "", 1).await {
+        let page = vec![Value::Text(String::new()), Value::Integer(1)];
+        match self.read(until, &self.sql.statements.page, page).await {
             Ok(_) => {}
             // Not prepared yet.
             Err(e) if e.kind() == ErrorKind::Incompatible => {
@@ -279,7 +277,7 @@ impl NeneRows for NeneFile {
     async fn prepare(&self) -> Result<()> {
         let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
         self.on(Deadline::after(self.timeout), creating, error::commit, |connection, sql| {
-            connection.execute_batch(&sql.create)
+            connection.execute_batch(&sql.statements.create.concat())
         })
         .await
     }

@@ -100,7 +100,7 @@ impl NeneConfig {
     }
 
     /// The second statement too if the trigger is asked for.
-    pub fn with_guard<T>(&self, create: T, guard: T) -> Vec<T> {
+    pub fn with_guard<'s>(&self, create: &'s str, guard: &'s str) -> Vec<&'s str> {
         if self.guard { vec![create, guard] } else { vec![create] }
     }
 

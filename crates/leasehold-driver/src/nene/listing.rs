@@ -5,9 +5,9 @@ use leasehold_core::{
     ListRequest, Page, Record, Result, Unreadable,
 };
 
-use super::rows::{Found, NeneRow, NeneRows, Seen};
+use super::rows::{Found, NeneRow, NeneRows};
 use super::rules::until;
-use super::table::{Inner, TRIES, id};
+use super::table::{Inner, id};
 use crate::Deadline;
 
 /// How many rows a page of a listing or a purge reads.
@@ -67,14 +67,14 @@ impl<R: NeneRows> Inner<R> {
     ) -> Result<(Vec<(i64, Found)>, bool)> {
         let after = after.map(position).transpose()?;
         let Some(keys) = filter.keys() else {
-            let page = self.rows.page(until, after.unwrap_or_default(), LOOK_AT).await?;
+            let page = self.page(until, after.unwrap_or_default(), LOOK_AT).await?;
             let more = page.rows.len() == LOOK_AT;
             return Ok((page.rows.into_iter().map(|row| (page.now, row)).collect(), more));
         };
         let mut found = Vec::new();
         for key in keys {
-            match self.rows.look(until, key.as_str()).await {
-                Ok(Seen { now, row }) => found.extend(row.map(|row| (now, Ok(row)))),
+            match self.look(until, key.as_str()).await {
+                Ok((now, row)) => found.extend(row.map(|row| (now, Ok(row)))),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     found.push((0, Err(Unreadable::new(key.as_str(), error))));
                 }
@@ -94,23 +94,13 @@ impl<R: NeneRows> Inner<R> {
             if tried > 0 && until.left().is_zero() {
                 break;
             }
-            if self.remove(until, target).await.map_err(|e| acted(e, &removed))? {
+            let gone = self.remove(until, target.key.as_str(), |row| id(row) == target.id).await;
+            if gone.map_err(|e| acted(e, &removed))?.is_some() {
                 removed.push(target.clone());
             }
             tried += 1;
         }
         Ok(EvictReply::new(removed, 0, tried < targets.len()))
-    }
-
-    async fn remove(&self, until: Deadline, target: &EvictTarget) -> Result<bool> {
-        for _ in 0..TRIES {
-            let Seen { row, .. } = self.rows.look(until, target.key.as_str()).await?;
-            let Some(row) = row.filter(|row| id(row) == target.id) else { return Ok(false) };
-            if self.rows.delete(until, &row).await? {
-                return Ok(true);
-            }
-        }
-        Err(self.busy())
     }
 
     /// Removes rows that anybody may take over. When its time is over it returns what it has done.
@@ -139,7 +129,7 @@ impl<R: NeneRows> Inner<R> {
                     reply.more = true;
                     return Ok(reply);
                 }
-                if self.rows.delete(until, &row).await.map_err(|e| acted(e, &reply.removed))? {
+                if self.delete(until, &row).await.map_err(|e| acted(e, &reply.removed))? {
                     reply.removed.push(EvictTarget::of(&record));
                 }
             }

@@ -46,17 +46,6 @@ pub struct Page {
     pub rows: Vec<Found>,
 }
 
-/// What a look at one resource found.
-#[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_structs, reason = "a clock and a row")]
-pub struct Seen {
-    /// The server's clock, in microseconds since 1970-01-01 UTC.
-    pub now: i64,
-    /// The row, whose resource differs from the requested one where the collation of the table does not tell the two
-    /// apart.
-    pub row: Option<NeneRow>,
-}
-
 impl Page {
     /// Reads the rows that a server sent for a look or a page: its clock `o_now` in each, and what is in the table as
     /// `o_resource`, `o_owner`, `o_expires_at` and `o_acquired_at`; the resource is null where there is no row. `text` and
@@ -71,38 +60,36 @@ impl Page {
     ) -> Result<Self> {
         let mut page = Self::default();
         for row in sent {
-            page.now = integer(row, "o_now")?.ok_or_else(|| Error::unexpected("no o_now"))?;
-            page.rows.extend(found(|name| text(row, name), |name| integer(row, name))?);
+            let (text, integer) = (|name: &str| text(row, name), |name: &str| integer(row, name));
+            page.now = integer("o_now")?.ok_or_else(|| Error::unexpected("no o_now"))?;
+            let mut resource = String::new();
+            match found(&mut resource, text, integer) {
+                Ok(row) => page.rows.extend(row.map(Ok)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    page.rows.push(Err(Unreadable::new(resource, error)));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(page)
     }
 }
 
+/// The row that was sent, if there is one. `resource` becomes its resource, also if the rest is damaged.
 fn found(
+    resource: &mut String,
     text: impl Fn(&str) -> Result<Option<String>>,
     integer: impl Fn(&str) -> Result<Option<i64>>,
-) -> Result<Option<Found>> {
-    let complete = |resource: &str| {
-        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
-        Ok(NeneRow {
-            resource: resource.to_owned(),
-            owner: text("o_owner")?.ok_or_else(damaged)?,
-            expires_at: integer("o_expires_at")?.ok_or_else(damaged)?,
-            acquired_at: integer("o_acquired_at")?.ok_or_else(damaged)?,
-        })
-    };
-    let row = match text("o_resource") {
-        Ok(None) => return Ok(None),
-        Ok(Some(resource)) => complete(&resource).map_err(|e| (resource, e)),
-        Err(error) => Err((String::new(), error)),
-    };
-    match row {
-        Ok(row) => Ok(Some(Ok(row))),
-        Err((resource, error)) if error.kind() == ErrorKind::Corrupt => {
-            Ok(Some(Err(Unreadable::new(resource, error))))
-        }
-        Err((_, error)) => Err(error),
-    }
+) -> Result<Option<NeneRow>> {
+    let Some(name) = text("o_resource")? else { return Ok(None) };
+    resource.clone_from(&name);
+    let damaged = || Error::corrupt(format!("the row of {name:?} has no owner or no time"));
+    Ok(Some(NeneRow {
+        owner: text("o_owner")?.ok_or_else(damaged)?,
+        expires_at: integer("o_expires_at")?.ok_or_else(damaged)?,
+        acquired_at: integer("o_acquired_at")?.ok_or_else(damaged)?,
+        resource: name,
+    }))
 }
 
 /// A value that a statement binds (C14).
@@ -115,24 +102,14 @@ pub enum Value {
     Integer(i64),
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<i64> for Value {
-    fn from(integer: i64) -> Self {
-        Self::Integer(integer)
-    }
-}
-
 /// The statements on the rows. Each binds its values once, in this order; times are seconds since 1970-01-01 UTC.
 ///
 /// A write names the row as it was seen, and changes nothing if it has changed since.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_structs, reason = "the clients in PHP have no others")]
 pub struct Statements {
+    /// Create the table, and the trigger if it is asked for.
+    pub create: Vec<String>,
     /// The row of: resource.
     pub look: String,
     /// The rows after: resource; at most: number.
@@ -146,12 +123,17 @@ pub struct Statements {
     pub delete: String,
 }
 
-/// The [`Statements`](crate::nene::Statements) in the folder `sql/nene` beside the file that uses this, each as this
-/// function completes it.
+/// The [`Statements`](crate::nene::Statements) of a configuration, in the folder `sql/nene` beside the file that uses this,
+/// each as this function completes it.
 #[macro_export]
 macro_rules! nene_statements {
-    ($inserted:expr) => {
+    ($nene:expr, $inserted:expr) => {
         $crate::nene::Statements {
+            create: $nene
+                .with_guard(include_str!("sql/nene/create.sql"), include_str!("sql/nene/guard.sql"))
+                .into_iter()
+                .map($inserted)
+                .collect(),
             look: $inserted(include_str!("sql/nene/look.sql")),
             page: $inserted(include_str!("sql/nene/page.sql")),
             insert: $inserted(include_str!("sql/nene/insert.sql")),
@@ -198,59 +180,4 @@ pub trait NeneRows: Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
-
-    /// Reads the row of a resource.
-    fn look(&self, until: Deadline, resource: &str) -> impl Future<Output = Result<Seen>> + Send {
-        async move {
-            let values = vec![resource.into()];
-            let Page { now, rows } = self.read(until, &self.statements().look, values).await?;
-            let row = rows.into_iter().next().transpose().map_err(|damaged| damaged.error)?;
-            Ok(Seen { now, row })
-        }
-    }
-
-    /// At most `most` rows after a resource, in the table's order.
-    fn page(
-        &self,
-        until: Deadline,
-        after: &str,
-        most: usize,
-    ) -> impl Future<Output = Result<Page>> + Send {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.read(until, &self.statements().page, vec![after.into(), most.into()])
-    }
-
-    /// Adds a row, unless there is one of its resource.
-    fn insert(&self, until: Deadline, row: &NeneRow) -> impl Future<Output = Result<bool>> + Send {
-        let NeneRow { resource, owner, expires_at, acquired_at } = row;
-        let (resource, owner) = (resource.as_str().into(), owner.as_str().into());
-        let values = vec![resource, owner, (*expires_at).into(), (*acquired_at).into()];
-        self.write(until, &self.statements().insert, values)
-    }
-
-    /// Puts a row in the place of one that is still as it was seen, unless the clock has reached `before` by then: when
-    /// nobody else can change the row any more.
-    fn replace(
-        &self,
-        until: Deadline,
-        seen: &NeneRow,
-        by: &NeneRow,
-        before: Option<i64>,
-    ) -> impl Future<Output = Result<bool>> + Send {
-        let mut values =
-            vec![by.owner.as_str().into(), by.expires_at.into(), by.acquired_at.into()];
-        values.extend(as_seen(seen));
-        values.push(before.unwrap_or(i64::MAX).into());
-        self.write(until, &self.statements().replace, values)
-    }
-
-    /// Removes a row that is still as it was seen.
-    fn delete(&self, until: Deadline, seen: &NeneRow) -> impl Future<Output = Result<bool>> + Send {
-        self.write(until, &self.statements().delete, as_seen(seen).into())
-    }
-}
-
-/// What identifies the state of a row.
-fn as_seen(row: &NeneRow) -> [Value; 3] {
-    [row.resource.as_str().into(), row.owner.as_str().into(), row.expires_at.into()]
 }

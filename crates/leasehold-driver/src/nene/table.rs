@@ -16,12 +16,13 @@ use leasehold_core::{
 use tokio::sync::Semaphore;
 
 use super::config::NeneConfig;
-use super::rows::{NeneRow, NeneRows, Seen};
+use super::rows::Value::{self, Integer, Text};
+use super::rows::{NeneRow, NeneRows, Page};
 use super::rules::{Margin, seconds, since, until};
 use crate::{Deadline, outliving};
 
 /// How often an operation begins again because somebody else changed the row meanwhile.
-pub(super) const TRIES: usize = 10;
+const TRIES: usize = 10;
 /// How many entries of a request are under way at once: more would wait for connections until their time limit.
 const AT_ONCE: usize = 32;
 /// The longest name, and the longest owner, in bytes.
@@ -100,9 +101,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
             let keys = request.leases().iter().map(|lease| &lease.claims().first().key);
             let until = inner.deadline();
             let renewals = request.leases().iter().map(|lease| inner.renew(until, lease));
-            let outcomes = each(keys, renewals).await.into_iter();
-            let outcome = |renewed: Result<_>| renewed.unwrap_or_else(RenewOutcome::Failed);
-            Ok(RenewReply::new(outcomes.map(outcome).collect()))
+            Ok(RenewReply::new(each(keys, renewals, RenewOutcome::Failed).await))
         })
         .await
     }
@@ -112,9 +111,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
             let keys = request.leases().iter().map(|lease| &lease.keys()[0]);
             let until = inner.deadline();
             let releases = request.leases().iter().map(|lease| inner.release(until, lease));
-            let outcomes = each(keys, releases).await.into_iter();
-            let outcome = |released: Result<_>| released.unwrap_or_else(ReleaseOutcome::Failed);
-            Ok(ReleaseReply::new(outcomes.map(outcome).collect()))
+            Ok(ReleaseReply::new(each(keys, releases, ReleaseOutcome::Failed).await))
         })
         .await
     }
@@ -154,7 +151,7 @@ impl<R: NeneRows> Inner<R> {
         let term = request.term().duration().map_or(i64::MAX, micros);
         let until = self.deadline();
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
+            let (now, row) = self.look(until, key.as_str()).await?;
             let mut new = NeneRow {
                 resource: key.as_str().to_owned(),
                 owner: owner.clone(),
@@ -162,7 +159,7 @@ impl<R: NeneRows> Inner<R> {
                 acquired_at: seconds(now),
             };
             let Some(row) = row else {
-                if self.rows.insert(until, &new).await? {
+                if self.insert(until, &new).await? {
                     return Ok(self.granted(&new, now, true));
                 }
                 continue;
@@ -177,7 +174,7 @@ impl<R: NeneRows> Inner<R> {
                 new.expires_at = new.expires_at.max(row.expires_at);
             }
             let before = is_held.then(|| self.margin.end(&row));
-            if new != row && !self.rows.replace(until, &row, &new, before).await? {
+            if new != row && !self.replace(until, &row, &new, before).await? {
                 continue;
             }
             if is_held {
@@ -199,8 +196,8 @@ impl<R: NeneRows> Inner<R> {
         taken: &NeneRow,
     ) -> Result<Option<Refused>> {
         self.clock.sleep_until(self.clock.now() + self.settle).await;
-        let looked = self.rows.look(until.later(self.settle), key.as_str()).await;
-        let Seen { now, row } = looked.map_err(|e| e.with_effect(Effect::Unknown))?;
+        let looked = self.look(until.later(self.settle), key.as_str()).await;
+        let (now, row) = looked.map_err(|e| e.with_effect(Effect::Unknown))?;
         Ok(match row {
             Some(row) if row.owner == taken.owner => None,
             Some(row) => Some(self.refused(key, &row, now)),
@@ -225,7 +222,7 @@ impl<R: NeneRows> Inner<R> {
         let owner = owner(lease.id());
         let to = lease.term().duration().map_or(i64::MAX, micros);
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
+            let (now, row) = self.look(until, key.as_str()).await?;
             let Some(row) = row.filter(|row| row.owner == owner) else {
                 return Ok(RenewOutcome::Lost(Some(LostReason::Gone)));
             };
@@ -236,7 +233,7 @@ impl<R: NeneRows> Inner<R> {
             new.expires_at = row.expires_at.max(self.margin.expires_at(now, to));
             // A lease that ended while this waited is not revived (C6).
             let before = Some(self.margin.end(&row));
-            if new == row || self.rows.replace(until, &row, &new, before).await? {
+            if new == row || self.replace(until, &row, &new, before).await? {
                 return Ok(RenewOutcome::Held(Remaining::For(self.margin.left(&new, now))));
             }
         }
@@ -244,17 +241,27 @@ impl<R: NeneRows> Inner<R> {
     }
 
     async fn release(&self, until: Deadline, lease: &ReleaseEntry) -> Result<ReleaseOutcome> {
-        let owner = owner(lease.id());
+        let (resource, owner) = (lease.keys()[0].as_str(), owner(lease.id()));
+        let removed = self.remove(until, resource, |row| row.owner == owner).await?;
+        Ok(match removed {
+            None => ReleaseOutcome::NotHeld,
+            Some((now, row)) if self.margin.left(&row, now).is_zero() => ReleaseOutcome::Expired,
+            Some(_) => ReleaseOutcome::Released,
+        })
+    }
+
+    /// Removes the row of a resource, if it is as wanted. Returns it, and the server's clock when it was read.
+    pub(super) async fn remove(
+        &self,
+        until: Deadline,
+        resource: &str,
+        is_wanted: impl Fn(&NeneRow) -> bool,
+    ) -> Result<Option<(i64, NeneRow)>> {
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(until, lease.keys()[0].as_str()).await?;
-            let Some(row) = row.filter(|row| row.owner == owner) else {
-                return Ok(ReleaseOutcome::NotHeld);
-            };
-            if self.rows.delete(until, &row).await? {
-                return Ok(match self.margin.left(&row, now) {
-                    Duration::ZERO => ReleaseOutcome::Expired,
-                    _ => ReleaseOutcome::Released,
-                });
+            let (now, row) = self.look(until, resource).await?;
+            let Some(row) = row.filter(&is_wanted) else { return Ok(None) };
+            if self.delete(until, &row).await? {
+                return Ok(Some((now, row)));
             }
         }
         Err(self.busy())
@@ -280,17 +287,72 @@ impl<R: NeneRows> Inner<R> {
         Ok(record)
     }
 
-    pub(super) fn busy(&self) -> Error {
+    fn busy(&self) -> Error {
         let name = R::NAME;
         let message = format!("{name}: others changed the row again and again; try again");
         Error::unavailable(Effect::NotApplied, message)
     }
+
+    /// Reads the server's clock, in microseconds since 1970-01-01 UTC, and the row of a resource. The row's own resource
+    /// differs where the collation of the table does not tell the two apart.
+    pub(super) async fn look(
+        &self,
+        until: Deadline,
+        resource: &str,
+    ) -> Result<(i64, Option<NeneRow>)> {
+        let look = &self.rows.statements().look;
+        let Page { now, rows } =
+            self.rows.read(until, look, vec![Text(resource.to_owned())]).await?;
+        let row = rows.into_iter().next().transpose().map_err(|damaged| damaged.error)?;
+        Ok((now, row))
+    }
+
+    /// At most `most` rows after a resource, in the table's order.
+    pub(super) async fn page(&self, until: Deadline, after: &str, most: usize) -> Result<Page> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values = vec![Text(after.to_owned()), Integer(most)];
+        self.rows.read(until, &self.rows.statements().page, values).await
+    }
+
+    /// Adds a row, unless there is one of its resource.
+    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
+        let mut values = as_seen(row);
+        values.push(Integer(row.acquired_at));
+        self.rows.write(until, &self.rows.statements().insert, values).await
+    }
+
+    /// Puts a row in the place of one that is still as it was seen, unless the clock has reached `before` by then: when
+    /// nobody else can change the row any more.
+    async fn replace(
+        &self,
+        until: Deadline,
+        seen: &NeneRow,
+        by: &NeneRow,
+        before: Option<i64>,
+    ) -> Result<bool> {
+        let (owner, before) = (Text(by.owner.clone()), Integer(before.unwrap_or(i64::MAX)));
+        let mut values = vec![owner, Integer(by.expires_at), Integer(by.acquired_at)];
+        values.extend(as_seen(seen));
+        values.push(before);
+        self.rows.write(until, &self.rows.statements().replace, values).await
+    }
+
+    /// Removes a row that is still as it was seen.
+    pub(super) async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
+        self.rows.write(until, &self.rows.statements().delete, as_seen(seen)).await
+    }
+}
+
+/// What identifies the state of a row.
+fn as_seen(row: &NeneRow) -> Vec<Value> {
+    vec![Text(row.resource.clone()), Text(row.owner.clone()), Integer(row.expires_at)]
 }
 
 /// Acts on all entries, many at once, or on one after the other if a key is named twice.
 async fn each<'k, T>(
     mut keys: impl Iterator<Item = &'k Key>,
-    acts: impl Iterator<Item = impl Future<Output = T>>,
+    acts: impl Iterator<Item = impl Future<Output = Result<T>>>,
+    failed: fn(Error) -> T,
 ) -> Vec<T> {
     let mut named = HashSet::new();
     let at_once = if keys.all(|key| named.insert(key)) { AT_ONCE } else { 1 };
@@ -298,7 +360,7 @@ async fn each<'k, T>(
     let permits = Semaphore::new(at_once);
     let act = async |act| {
         let _permit = permits.acquire().await;
-        act.await
+        Result::unwrap_or_else(act.await, failed)
     };
     join_all(acts.map(act)).await
 }
