@@ -35,6 +35,7 @@ macro_rules! nene_tests {
             a_purge_removes_rows_that_ended_and_no_other
             an_open_transaction_of_php_grants_nothing
             a_row_that_cannot_be_read_is_corrupt_and_no_grant
+            a_page_ends_with_a_row_that_cannot_be_read_and_the_next_begins_after_it
             who_took_a_row_over_looks_again_whether_php_has_overwritten_it
             what_php_overwrites_unseen_is_gone_at_the_next_renewal
             a_php_client_under_our_own_name_shortens_our_term

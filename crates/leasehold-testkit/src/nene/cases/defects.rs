@@ -202,3 +202,25 @@ pub async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant<D: Database>() {
     let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert_eq!(page.records.len(), 1, "one damaged row hides no other");
 }
+
+pub async fn a_page_ends_with_a_row_that_cannot_be_read_and_the_next_begins_after_it<
+    D: Database,
+>() {
+    // With the damaged row, as many as the store reads at a time.
+    const BEFORE: usize = 999;
+    let (database, store) = table::<D>().await;
+    database.put_unreadable().await;
+    let mut php = database.php();
+    php.ask(&["begin"]).unwrap();
+    for nth in 0..BEFORE {
+        php.crafts(&format!("before {nth}"), "php", 60);
+    }
+    php.crafts("the last", "php", 60);
+    php.ask(&["commit"]).unwrap();
+    let request = ListRequest::new(Filter::default()).with_limit(BEFORE + 1);
+    let page = store.list(&request).await.unwrap();
+    assert_eq!((page.records.len(), names(&page.unreadable)), (BEFORE, vec!["r"]));
+    let next = store.list(&request.with_cursor(page.next.unwrap())).await.unwrap();
+    let shown: Vec<_> = next.records.iter().map(|record| record.key.as_str()).collect();
+    assert_eq!((shown, names(&next.unreadable)), (vec!["the last"], vec![]));
+}
