@@ -31,6 +31,7 @@ impl SchemaName {
     pub(crate) fn inserted(&self, text: &str) -> String {
         text.replace("{guard}", include_str!("sql/guard.sql").trim())
             .replace("{unlocked}", include_str!("sql/unlocked.sql").trim())
+            .replace("{settings}", include_str!("sql/settings.sql").trim())
             .replace("{safe}", SAFE)
             .replace("{indexed}", INDEXED)
             .replace("{functions}", &FUNCTIONS.to_string())
@@ -116,7 +117,7 @@ mod tests {
     fn everything_is_inserted_everywhere() {
         let sql = format!("{:?}", Sql::new(SchemaName::new("x").unwrap()));
         assert!(
-            ["{schema", "{guard", "{unlocked", "{safe", "{indexed", "{functions"]
+            ["{schema", "{guard", "{unlocked", "{settings", "{safe", "{indexed", "{functions"]
                 .iter()
                 .all(|mark| !sql.contains(mark)),
             "{sql}"

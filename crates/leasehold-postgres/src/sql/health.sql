@@ -17,17 +17,7 @@ BEGIN
     SELECT max(version), max(functions) INTO o_version, o_functions FROM {schema}.version;
     o_now := {schema}.now_us();
     o_server := current_setting('server_version_num');
-    o_settings := ARRAY[
-        current_setting('fsync'),
-        current_setting('full_page_writes'),
-        current_setting('synchronous_standby_names'),
-        current_setting('transaction_read_only')
-    ];
-    o_standby := pg_is_in_recovery();
-    -- Whether each standby confirms commits. Logical replication replaces no server.
-    SELECT coalesce(array_agg(coalesce(sync_state, 'unknown')), '{}') INTO o_replicas
-    FROM pg_stat_replication AS sender
-    WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = sender.pid AND slot_type = 'logical');
+    SELECT {settings} INTO o_settings, o_standby, o_replicas;
     SELECT 'postgres:' || system_identifier || '/' || oid || '/{schema_text}' INTO o_identity
     FROM pg_control_system(), pg_database WHERE datname = current_database();
     SELECT array_agg(privilege || ' on ' || name) INTO o_missing

@@ -1,19 +1,6 @@
 -- What the check reads. Without the table the types are null. A trigger counts if its function has the search path of ours.
 SELECT {now} AS o_now, pg_catalog.current_setting('server_version_num')::integer AS o_server,
-    ARRAY[
-        pg_catalog.current_setting('fsync'),
-        pg_catalog.current_setting('full_page_writes'),
-        pg_catalog.current_setting('synchronous_standby_names'),
-        pg_catalog.current_setting('transaction_read_only')
-    ] AS o_settings,
-    pg_catalog.pg_is_in_recovery() AS o_standby,
-    ARRAY(
-        SELECT coalesce(sync_state, 'unknown') FROM pg_catalog.pg_stat_replication AS sender
-        WHERE NOT EXISTS (
-            SELECT FROM pg_catalog.pg_replication_slots
-            WHERE active_pid OPERATOR(pg_catalog.=) sender.pid AND slot_type OPERATOR(pg_catalog.=) 'logical'
-        )
-    ) AS o_replicas,
+    {settings},
     pg_catalog.current_setting('transaction_read_only')::boolean AS o_read_only,
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger
      JOIN pg_catalog.pg_proc AS called ON called.oid OPERATOR(pg_catalog.=) tgfoid
