@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// More hints than these become one: a waiter tries for all its keys.
 const PENDING: usize = 64;
 
-/// Gives hints to one subscription. Clones are one.
+/// Gives hints to one subscription. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Hinter(mpsc::Sender<Hint>);
 

@@ -110,18 +110,19 @@ impl NeneDatabase {
     /// The same error, except that the table needs other privileges than the objects of the server's own store, and that nothing
     /// of ours creates its database.
     fn of_table(&self, error: Error) -> Error {
-        let Some(Failure::Server(told)) = error.source().and_then(|source| source.downcast_ref())
+        let Some(Failure::Server(reported)) =
+            error.source().and_then(|source| source.downcast_ref())
         else {
             return error;
         };
-        match told.code {
+        match reported.code {
             1049 => Error::incompatible(format!(
                 "the database {:?} does not exist; name the database of the PHP library in the URL, or create it by \
                  CREATE DATABASE; the server reported: {} (error 1049)",
                 self.database.as_str(),
-                told.message
+                reported.message
             )),
-            code if error::PRIVILEGES.contains(&code) => lacks_privilege(told),
+            code if error::PRIVILEGES.contains(&code) => lacks_privilege(reported),
             _ => error,
         }
     }

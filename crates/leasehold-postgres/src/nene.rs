@@ -135,9 +135,11 @@ fn call(text: &str, values: Vec<Value>) -> Call<'_> {
 
 /// The same error, except that the table needs other privileges than the objects of the server's own store.
 fn of_table(error: Error) -> Error {
-    let told = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    match told.and_then(tokio_postgres::Error::as_db_error) {
-        Some(told) if *told.code() == SqlState::INSUFFICIENT_PRIVILEGE => lacks_privilege(told),
+    let failed = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    match failed.and_then(tokio_postgres::Error::as_db_error) {
+        Some(reported) if *reported.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
+            lacks_privilege(reported)
+        }
         _ => error,
     }
 }
