@@ -128,20 +128,32 @@ impl StoreUrl {
         taken.into_iter().map(|option| (option.name, option.value)).collect()
     }
 
+    /// Takes an option whose value `parse` accepts, as `allowed` describes it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another value, with what is allowed.
+    pub fn take_parsed<T>(
+        &mut self,
+        name: &str,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let wrong = || {
+            let scheme = &self.scheme;
+            format!("the option {name} of the {scheme} URL is {value:?}; it must be {allowed}")
+        };
+        parse(&value).map(Some).ok_or_else(|| Error::invalid_input(wrong()))
+    }
+
     /// Takes an option that is a duration such as `5s` or `250ms`.
     ///
     /// # Errors
     /// `InvalidInput` if it is not a duration, or zero.
     pub fn take_duration(&mut self, name: &str) -> Result<Option<Duration>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match humantime::parse_duration(&value) {
-            Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
-            _ => Err(Error::invalid_input(format!(
-                "the option {name} of the {} URL is {value:?}; it must be a duration above zero, \
-                 for example 5s or 250ms",
-                self.scheme
-            ))),
-        }
+        self.take_parsed(name, "a duration above zero, for example 5s or 250ms", |text| {
+            humantime::parse_duration(text).ok().filter(|duration| !duration.is_zero())
+        })
     }
 
     /// Takes an option that is `0` (the default) or `1`.
@@ -149,14 +161,8 @@ impl StoreUrl {
     /// # Errors
     /// `InvalidInput` for another value.
     pub fn take_flag(&mut self, name: &str) -> Result<bool> {
-        match self.take(name).as_deref() {
-            None | Some("0") => Ok(false),
-            Some("1") => Ok(true),
-            Some(value) => Err(Error::invalid_input(format!(
-                "the option {name} of the {} URL is {value:?}; it must be 0 or 1",
-                self.scheme
-            ))),
-        }
+        let number = |text: &str| ["0", "1"].iter().position(|known| *known == text);
+        Ok(self.take_parsed(name, "0 or 1", number)? == Some(1))
     }
 
     /// Drops options that other clients of the server have, and that change nothing here.

@@ -90,14 +90,9 @@ impl Settings {
         if let Some(timeout) = url.take_duration("timeout")? {
             settings.timeout = timeout;
         }
-        if let Some(connections) = url.take("connections") {
-            let parsed = connections.parse().ok().filter(|connections| *connections >= 2);
-            settings.connections = parsed.ok_or_else(|| {
-                let scheme = url.scheme();
-                Error::invalid_input(format!(
-                    "the option connections of the {scheme} URL is {connections:?}; it must be a number of 2 or more"
-                ))
-            })?;
+        let enough = |text: &str| text.parse().ok().filter(|most| *most >= 2);
+        if let Some(most) = url.take_parsed("connections", "a number of 2 or more", enough)? {
+            settings.connections = most;
         }
         Ok(settings)
     }

@@ -59,8 +59,7 @@ impl RedisConfig {
     /// read. No message repeats the URL, which may contain a password.
     pub fn parse(url: &str) -> Result<Self> {
         let mut options = StoreUrl::parse(url)?;
-        let scheme = options.scheme().to_owned();
-        if !Self::SCHEMES.contains(&scheme.as_str()) {
+        if !Self::SCHEMES.contains(&options.scheme()) {
             return Err(Error::invalid_input(format!(
                 "the URL of a Redis store begins with one of {}://",
                 Self::SCHEMES.join("://, ")
@@ -76,12 +75,9 @@ impl RedisConfig {
         if let Some(quarantine) = options.take_duration("quarantine")? {
             config.quarantine = Some(quarantine);
         }
-        if let Some(replicas) = options.take("replicas") {
-            config.replicas = replicas.parse().map_err(|_| {
-                Error::invalid_input(format!(
-                    "the option replicas of the {scheme} URL is {replicas:?}; it must be a number"
-                ))
-            })?;
+        let number = |text: &str| text.parse().ok();
+        if let Some(replicas) = options.take_parsed("replicas", "a number", number)? {
+            config.replicas = replicas;
         }
         if let Some(max_ttl) = options.take_duration("max_ttl")? {
             config.max_ttl = Some(max_ttl);
