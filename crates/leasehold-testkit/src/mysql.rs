@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold_conformance::{Failure, Result};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{Conn, OptsBuilder, Row};
+use leasehold_mysql::mysql_async::{OptsBuilder, Row};
 
 pub use shared::pool;
 
@@ -75,6 +75,12 @@ impl Server {
         rows
     }
 
+    /// One of its counts, by its name.
+    pub async fn status(&self, name: &str) -> u64 {
+        let rows = self.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'")).await;
+        rows[0].get::<String, _>(1).unwrap().parse().unwrap()
+    }
+
     /// Starts one that writes a binary log, for a replica.
     pub async fn primary() -> Result<Self> {
         Self::start(&["--server-id=1", "--log-bin", "--sync-binlog=1"]).await
@@ -127,11 +133,6 @@ pub fn url(port: u16) -> String {
     Server::plain_url_at(port, "")
 }
 
-/// A connection past the store.
-pub async fn connect(port: u16) -> Result<Conn> {
-    Ok(Conn::new(opts(port)).await?)
-}
-
 /// The administrator of the server on this port.
 fn opts(port: u16) -> OptsBuilder {
     let opts = OptsBuilder::default().ip_or_hostname("127.0.0.1").tcp_port(port);
@@ -158,22 +159,15 @@ impl Product {
     fn copy_data(self, directory: &Path) -> Result<()> {
         static MARIADB: Data = Data::new();
         static MYSQL: Data = Data::new();
-        match self {
-            Self::MariaDb => MARIADB.copy_to(directory, |data| {
-                let words = [
-                    "--no-defaults",
-                    &format!("--datadir={data}"),
-                    "--auth-root-authentication-method=normal",
-                    "--skip-test-db",
-                    "--innodb-log-file-size=8M",
-                ];
-                Ok((program("mariadb-install-db", SBIN)?, words.map(str::to_owned).to_vec()))
-            }),
-            Self::MySql => MYSQL.copy_to(directory, |data| {
-                let words =
-                    ["--no-defaults", &format!("--datadir={data}"), "--initialize-insecure"];
-                Ok((self.program()?, words.map(str::to_owned).to_vec()))
-            }),
-        }
+        let mariadb =
+            "--auth-root-authentication-method=normal --skip-test-db --innodb-log-file-size=8M";
+        let (copies, program, words) = match self {
+            Self::MariaDb => (&MARIADB, program("mariadb-install-db", SBIN), mariadb),
+            Self::MySql => (&MYSQL, self.program(), "--initialize-insecure"),
+        };
+        copies.copy_to(directory, |data| {
+            let own = ["--no-defaults".to_owned(), format!("--datadir={data}")];
+            Ok((program?, own.into_iter().chain(words.split(' ').map(str::to_owned)).collect()))
+        })
     }
 }

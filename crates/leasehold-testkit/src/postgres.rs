@@ -63,11 +63,6 @@ impl Server {
         Ok(self)
     }
 
-    /// The URL of its administrator whose sessions find the schema `public` before the server's own names.
-    pub fn hostile_url(&self) -> String {
-        hostile_url(self.port())
-    }
-
     /// The rows of a statement past the store.
     pub async fn rows(&self, text: &str) -> Vec<Row> {
         self.connect().await.unwrap().query(text, &[]).await.unwrap()
@@ -104,7 +99,7 @@ pub fn url(port: u16) -> String {
     Server::plain_url_at(port, "")
 }
 
-/// The same, for sessions that find the schema `public` before the server's own names.
+/// The URL of that administrator for sessions that find the schema `public` before the server's own names.
 pub fn hostile_url(port: u16) -> String {
     format!("{}&options=-csearch_path%3Dpublic,pg_catalog", url(port))
 }

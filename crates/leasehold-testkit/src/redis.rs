@@ -3,16 +3,16 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep};
+use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep, free_port};
 use leasehold_core::{Health, Store as _};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
 
 use crate::LONG;
+use crate::authority::Authority;
 use crate::server_process::{ServerProcess, start_at_a_free_port};
 
-pub mod authority;
 pub mod cluster;
 pub mod sentinel;
 
@@ -231,5 +231,22 @@ impl Server {
         let counted = self.ask(&["PUBSUB", "SHARDNUMSUB", channel]).await.unwrap();
         let (_, subscribers): (String, u64) = redis::from_redis_value(counted).unwrap();
         subscribers
+    }
+}
+
+impl Authority {
+    /// A server with the certificate that was signed for `server`, and its port for TLS.
+    pub async fn server(&self) -> (Server, u16) {
+        let port = free_port().unwrap();
+        let file = |name: &str| self.file(name).to_str().unwrap().to_owned();
+        let settings = [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", file("server.pem")),
+            ("--tls-key-file", file("server.key")),
+            ("--tls-ca-cert-file", file("ca.pem")),
+        ];
+        let settings: Vec<_> =
+            settings.iter().flat_map(|(name, value)| [*name, value.as_str()]).collect();
+        (Server::start(&settings).await.unwrap(), port)
     }
 }

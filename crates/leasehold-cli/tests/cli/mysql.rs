@@ -9,13 +9,9 @@ use crate::support::{Running, until};
 sql_tests!(Server, "mysql");
 
 /// How many clients have ended without a farewell, once all have ended.
-fn aborted(place: &Place<Server>) -> String {
-    let status = |name: &str| {
-        let text = format!("SHOW GLOBAL STATUS LIKE '{name}'");
-        let rows = place.runtime.block_on(place.server.rows(&text));
-        rows[0].get::<String, _>("Value").unwrap()
-    };
-    until("alone", || status("Threads_connected") == "1");
+fn aborted(place: &Place<Server>) -> u64 {
+    let status = |name| place.runtime.block_on(place.server.status(name));
+    until("alone", || status("Threads_connected") == 1);
     status("Aborted_clients")
 }
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_conformance::{Fault, Proxy};
+use leasehold_conformance::Fault;
 use leasehold_core::{Effect, Mode, Store as _};
-use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::limits::fail_in_time;
-use leasehold_testkit::mysql::{Server, pool, url};
+use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::requests::{acquire, granted};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{fails_within, in_time};
@@ -16,10 +15,6 @@ use leasehold_testkit::{fails_within, in_time};
 leasehold_testkit::sql_limits!(Server);
 
 const LIMIT: Duration = Duration::from_secs(1);
-
-fn behind(proxy: &Proxy) -> String {
-    format!("{}?timeout={}ms", url(proxy.address().port()), LIMIT.as_millis())
-}
 
 /// The application has them all, for the store had to give up its own.
 #[tokio::test]
@@ -45,12 +40,9 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
 async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
     let limit = 2 * LIMIT;
     let (server, _) = Server::with_store(&[]).await;
-    let url = format!("{}?timeout={}ms", server.url(), limit.as_millis());
-    let store = MysqlStore::connect(&url).await.unwrap();
+    let store = server.prepared("timeout=2s").await;
     granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-    let mut user = server.connect().await.unwrap();
-    user.query_drop("BEGIN").await.unwrap();
-    user.query_drop("SELECT * FROM leasehold.leasehold_leases FOR UPDATE").await.unwrap();
+    let _user = server.hold("slot >= 0").await;
     let request = acquire("s", "b", Mode::SHARED);
     let hangs = async {
         tokio::time::sleep(limit * 3 / 4).await;
@@ -66,7 +58,8 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
 async fn preparing_ends_in_time_when_its_server_is_slow() {
     let server = Server::start(&[]).await.unwrap();
     let proxy = server.proxy().await;
-    let store = MysqlStore::connect(&behind(&proxy)).await.unwrap();
+    let url = Server::plain_url_at(proxy.address().port(), "timeout=1s");
+    let store = MysqlStore::connect(&url).await.unwrap();
     proxy.set(Fault::Delay(LIMIT / 25));
     fails_within(LIMIT, store.prepare()).await;
     proxy.set(Fault::None);

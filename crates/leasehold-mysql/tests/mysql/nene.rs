@@ -205,18 +205,3 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
         assert_eq!(changed, expected, "{read_only}");
     }
 }
-
-#[test]
-fn a_url_has_the_options_of_both() {
-    let url =
-        "mysql://app@127.0.0.1/shop?format=nene&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
-    assert!(MysqlNeneConfig::parse(url).is_ok());
-    for (url, fragment) in [
-        ("mysql://app@127.0.0.1/shop?format=new", "nene"),
-        ("mysql://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
-        ("mysql://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
-    ] {
-        let error = MysqlNeneConfig::parse(url).unwrap_err();
-        assert!(error.to_string().contains(fragment), "{error}");
-    }
-}

@@ -3,14 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
-use leasehold_testkit::in_time;
 use leasehold_testkit::mysql::Server;
-use leasehold_testkit::requests::{acquire, granted, refused};
+use leasehold_testkit::requests::{acquire, failed, granted, refused};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::{works, works_with};
+use leasehold_testkit::{in_time, until};
 
 leasehold_testkit::sql_sessions!(Server);
 
@@ -43,12 +44,9 @@ async fn sessions_that_do_not_commit_by_themselves_work() {
 #[tokio::test]
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let (server, _) = Server::with_store(&[]).await;
-    let small = MysqlConfig::pool(server.pool(2), "leasehold").connect().await.unwrap_err();
-    assert_eq!(small.kind(), ErrorKind::InvalidInput, "{small}");
-    assert!(
-        small.to_string().contains("at most 2") && small.to_string().contains("3 or more"),
-        "{small}"
-    );
+    let small = MysqlConfig::pool(server.pool(2), "leasehold").connect().await;
+    let small = failed(small, ErrorKind::InvalidInput, Effect::NotApplied, "3 or more");
+    assert!(small.to_string().contains("at most 2"), "{small}");
     let pool = server.pool(3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
     let store = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
@@ -58,7 +56,7 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
     user.query_drop("LOCK TABLES leasehold.leasehold_leases WRITE").await.unwrap();
     let asks = ["a", "b"].map(|lease| acquire("k", lease, Mode::SHARED));
     let replies = asks.iter().map(|ask| store.acquire(ask));
-    let errors = futures_util::future::join_all(replies).await;
+    let errors = join_all(replies).await;
     let error = errors
         .into_iter()
         .map(Result::unwrap_err)
@@ -73,8 +71,7 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
 /// Whatever the application has left in its sessions.
 #[tokio::test]
 async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
-    let server = Server::start(&[]).await.unwrap();
-    let other = server.store().await;
+    let (server, other) = Server::with_store(&[]).await;
     server.run("CREATE TABLE leasehold.mine (n INT)").await;
     for (n, left) in [
         "BEGIN",
@@ -94,31 +91,16 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
         }
         let id = session.id();
         drop(session);
-        let in_pool = || pool.metrics().connections_in_pool.load(Ordering::Relaxed);
-        in_time(async {
-            while in_pool() == 0 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        let metrics = pool.metrics();
+        until(async || metrics.connections_in_pool.load(Ordering::Relaxed) > 0).await;
         // The first has the connection that is kept for such requests.
         let asks = ["a", "b"].map(|lease| acquire(&format!("k{n}"), lease, Mode::SHARED));
         let replies = asks.iter().map(|ask| store.acquire(ask));
-        let [first, second] =
-            in_time(futures_util::future::join_all(replies)).await.try_into().unwrap();
+        let [first, second] = in_time(join_all(replies)).await.try_into().unwrap();
         granted(first);
-        let error = second.unwrap_err();
-        assert_eq!(
-            (error.kind(), error.effect()),
-            (ErrorKind::Unavailable, Effect::NotApplied),
-            "{left}"
-        );
-        assert!(error.to_string().contains("inside a transaction"), "{left}: {error}");
-        in_time(async {
-            let session = format!("SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {id}");
-            while !server.rows(&session).await.is_empty() {}
-        })
-        .await;
+        failed(second, ErrorKind::Unavailable, Effect::NotApplied, "inside a transaction");
+        let session = format!("SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {id}");
+        until(async || server.rows(&session).await.is_empty()).await;
         granted(store.acquire(&acquire(&format!("k{n}"), "b", Mode::SHARED)).await);
         refused(other.acquire(&acquire(&format!("k{n}"), "c", Mode::Exclusive)).await);
     }
@@ -141,11 +123,7 @@ async fn mariadb_that_calls_itself_mysql_works() {
 #[tokio::test]
 async fn a_closed_store_ends_its_sessions_and_connects_again_for_the_next_request() {
     let (server, store) = Server::with_store(&[]).await;
-    let aborted = async || {
-        let rows = server.rows("SHOW GLOBAL STATUS LIKE 'Aborted_clients'").await;
-        rows[0].get::<String, _>(1).unwrap()
-    };
-    let before = aborted().await;
+    let before = server.status("Aborted_clients").await;
     let others = async || {
         let rows = server.rows("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER = 'root'");
         rows.await[0].get::<u64, _>(0).unwrap()
@@ -158,7 +136,7 @@ async fn a_closed_store_ends_its_sessions_and_connects_again_for_the_next_reques
         drop(futures_util::poll!(std::pin::pin!(store.acquire(&abandoned))));
         assert!(others().await > 0);
         store.close().await;
-        in_time(async { while others().await > 0 {} }).await;
+        until(async || others().await == 0).await;
     }
-    assert_eq!(aborted().await, before);
+    assert_eq!(server.status("Aborted_clients").await, before);
 }

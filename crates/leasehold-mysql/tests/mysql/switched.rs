@@ -2,9 +2,8 @@
 
 use futures_util::future::join_all;
 use leasehold_core::{Effect, Mode, Store as _, Ttl};
-use leasehold_mysql::mysql_async::{Opts, Pool, Row};
 use leasehold_mysql::{MysqlConfig, MysqlStore};
-use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::read_only::{answers_nothing, never_acts};
 use leasehold_testkit::requests::{acquire, granted, release, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
@@ -54,33 +53,25 @@ fn names(of: &str) -> Vec<String> {
     (0..20).map(|n| format!("{of} {n}")).collect()
 }
 
-/// How many sessions there have been.
-async fn sessions(server: &Server) -> u64 {
-    let rows: Vec<Row> = server.rows("SHOW GLOBAL STATUS LIKE 'Connections'").await;
-    rows[0].get::<String, _>(1).unwrap().parse().unwrap()
-}
-
 #[tokio::test]
 async fn a_server_that_is_read_only_gets_one_connection_a_second() {
     let (server, _) = Server::with_store(&[]).await;
     let store = MysqlStore::connect(&server.url()).await.unwrap();
     server.demote().await;
-    let before = sessions(&server).await;
+    let before = server.status("Connections").await;
     never_acts(&store, "").await;
     // Five before the first answer, one a second, and the one that counts.
-    let sessions = sessions(&server).await - before;
+    let sessions = server.status("Connections").await - before;
     assert!((2..=10).contains(&sessions), "{sessions} sessions");
 }
 
 /// The idle connections of a pool of the caller's do not delay what follows the switch.
 #[tokio::test]
 async fn the_idle_connections_of_a_callers_pool_are_left_at_once() {
-    let (old, new) = (Server::start(&[]).await.unwrap(), Server::start(&[]).await.unwrap());
-    old.store().await;
-    new.store().await;
+    let (old, _) = Server::with_store(&[]).await;
+    let (new, _) = Server::with_store(&[]).await;
     let address = old.proxy().await;
-    let url = format!("{}?prefer_socket=false", url(address.address().port()));
-    let pool = Pool::new(Opts::from_url(&url).unwrap());
+    let pool = pool(address.address().port(), 10);
     let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     let idle = join_all((0..8).map(|_| pool.get_conn())).await;
     drop(idle);

@@ -40,10 +40,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_tab
     let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
     granted(own.acquire(&acquire("m", "user", Mode::SHARED)).await);
     granted(own.acquire(&acquire("a", "first", Mode::SHARED)).await);
-    let mut user = server.connect().await.unwrap();
-    user.query_drop("BEGIN").await.unwrap();
-    let hold = "SELECT * FROM leasehold.leasehold_leases WHERE `key` = 'm' AND slot = 0 FOR UPDATE";
-    user.query_drop(hold).await.unwrap();
+    let mut user = server.hold("`key` = 'm' AND slot = 0").await;
     let config = MysqlConfig::pool(server.pool(4), "leasehold");
     let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     for (store, lease) in [(&own, "own"), (&callers, "callers")] {
@@ -108,11 +105,7 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     user.query_drop("INSERT INTO leasehold.leasehold_leases (`key`, slot) VALUES ('new', 0)")
         .await
         .unwrap();
-    let waited = async || {
-        let rows = server.rows("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_time'").await;
-        rows[0].get::<String, _>(1).unwrap().parse::<u64>().unwrap()
-    };
-    let before = waited().await;
+    let before = server.status("Innodb_row_lock_time").await;
     let asks: Vec<_> = (0..12).map(|n| acquire("new", &n.to_string(), Mode::SHARED)).collect();
     let replies = asks.iter().flat_map(|ask| [own.acquire(ask), callers.acquire(ask)]);
     // What goes in no batch needs one of their connections.
@@ -127,6 +120,6 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
         let why = refused(reply).why;
         assert!(matches!(why, leasehold_core::RefusalReason::Busy), "{why:?}");
     }
-    let waited = waited().await - before;
+    let waited = server.status("Innodb_row_lock_time").await - before;
     assert!(waited < 500, "{waited} ms");
 }

@@ -29,8 +29,7 @@ async fn locked() -> (Server, Client) {
         );
     }
     store.release(&release("free", "a")).await.unwrap();
-    let user = server.connect().await.unwrap();
-    user.batch_execute("BEGIN; SELECT * FROM leasehold.leases FOR UPDATE").await.unwrap();
+    let user = server.hold("true").await;
     (server, user)
 }
 

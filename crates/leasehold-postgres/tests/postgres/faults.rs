@@ -15,8 +15,7 @@ async fn a_statement_time_out_of_the_session_is_named_and_changed_nothing() {
     server.run("ALTER ROLE postgres SET statement_timeout = '1s'").await;
     let store = PostgresStore::connect(&server.url()).await.unwrap();
     granted(store.acquire(&acquire("k", "warm", Mode::SHARED)).await);
-    let user = server.connect().await.unwrap();
-    user.batch_execute("BEGIN; SELECT * FROM leasehold.leases FOR UPDATE").await.unwrap();
+    let _user = server.hold("true").await;
     let error = in_time(store.acquire(&acquire("k", "a", Mode::SHARED))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert!(error.to_string().contains("statement_timeout"), "{error}");

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::{PostgresNeneConfig, PostgresStore};
-use leasehold_testkit::postgres::{Server, connect};
+use leasehold_testkit::postgres::{Server, connect, hostile_url};
 use leasehold_testkit::requests::{acquire, failed, granted, key, refused, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 
@@ -16,12 +16,12 @@ use crate::qualified::unqualified;
 async fn what_another_user_created_is_not_called() {
     let server = Server::start(&["fsync=off"]).await.unwrap().hostile().await.unwrap();
     // The test can fail: a session without protection calls it.
-    let victim = connect(&server.hostile_url()).await.unwrap();
+    let victim = connect(&hostile_url(server.port())).await.unwrap();
     for text in ["SELECT cardinality(ARRAY['k'])", "SELECT 1 + 1", "SELECT 'k'::text"] {
         let error = victim.query(text, &[]).await.unwrap_err();
         assert!(error.as_db_error().is_some(), "{text}: {error}");
     }
-    let store = PostgresStore::connect(&server.hostile_url()).await.unwrap();
+    let store = PostgresStore::connect(&hostile_url(server.port())).await.unwrap();
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().hazards.len(), 1, "fsync");
     let _wakeups = store.subscribe(&[key("k")]).await.unwrap();
@@ -30,7 +30,7 @@ async fn what_another_user_created_is_not_called() {
         refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
         store.release(&release("k", "a")).await.unwrap();
     }
-    let table = format!("{}&format=nene&schema=apps&guard=1", server.hostile_url());
+    let table = format!("{}&format=nene&schema=apps&guard=1", hostile_url(server.port()));
     server.run("CREATE SCHEMA apps").await;
     let store = PostgresNeneConfig::parse(&table).unwrap().connect().await.unwrap();
     store.prepare().await.unwrap();

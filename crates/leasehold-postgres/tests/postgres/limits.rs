@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_conformance::Fault;
 use leasehold_core::{Effect, Error, ErrorKind, Mode, Store as _, Ttl};
-use leasehold_postgres::{PostgresConfig, PostgresStore};
+use leasehold_postgres::PostgresConfig;
 use leasehold_testkit::postgres::{Server, pool, url};
 use leasehold_testkit::requests::{acquire, granted, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
@@ -37,11 +37,9 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
 #[tokio::test]
 async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
     let (server, _) = Server::with_store(&[]).await;
-    let url = format!("{}&timeout=2s&connections=2", server.url());
-    let store = PostgresStore::connect(&url).await.unwrap();
+    let store = server.prepared("timeout=2s&connections=2").await;
     granted(store.acquire(&acquire("s", "h", Mode::SHARED)).await);
-    let user = server.connect().await.unwrap();
-    user.batch_execute("BEGIN; SELECT FROM leasehold.leases FOR UPDATE").await.unwrap();
+    let _user = server.hold("true").await;
     let request = acquire("s", "a", Mode::SHARED);
     let hangs = async {
         for _ in 0..2 {

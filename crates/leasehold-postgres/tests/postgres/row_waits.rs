@@ -5,19 +5,13 @@ use leasehold_core::{
     Effect, ErrorKind, Filter, ListRequest, Mode, RefusalReason, Store as _, Ttl,
 };
 use leasehold_postgres::PostgresStore;
-use leasehold_postgres::tokio_postgres::Client;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, evict, granted, is_renewed, refused, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
-/// A user's transaction that holds the row of this key.
-async fn holds(server: &Server, name: &str) -> Client {
-    let user = server.connect().await.unwrap();
-    let text = "BEGIN; SELECT FROM leasehold.leases WHERE slot = 0 AND key = ";
-    user.batch_execute(&format!("{text}'{name}' FOR UPDATE")).await.unwrap();
-    user
-}
+/// The row of a key.
+const HOT: &str = "slot = 0 AND key = 'hot'";
 
 #[tokio::test]
 async fn renewals_lists_evicts_and_checks_continue_while_requests_wait_for_a_row() {
@@ -29,7 +23,7 @@ async fn renewals_lists_evicts_and_checks_continue_while_requests_wait_for_a_row
         for (name, lease) in [("hot", "h"), ("cool", "c"), ("evicted", "e")] {
             granted(store.acquire(&acquire(name, lease, Mode::SHARED)).await);
         }
-        let user = holds(&server, "hot").await;
+        let user = server.hold(HOT).await;
         let leases = ["a", "b", "c", "d", "e"];
         let acquires = leases.map(|lease| acquire("hot", lease, Mode::SHARED));
         let mut waits = Box::pin(async {
@@ -70,7 +64,7 @@ async fn a_request_that_waited_for_a_row_in_vain_is_known_not_to_have_acted() {
         stores[0].prepare().await.unwrap();
     }
     granted(stores[0].acquire(&acquire("hot", "h", Mode::SHARED)).await);
-    let _user = holds(&server, "hot").await;
+    let _user = server.hold(HOT).await;
     let requests = ["a", "b", "c", "d"].map(|lease| acquire("hot", lease, Mode::SHARED));
     let acquires =
         stores.iter().zip(&requests).map(|(store, request)| async { store.acquire(request).await });

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_redis::RedisStore;
+use leasehold_testkit::authority::Authority;
 use leasehold_testkit::redis::Server;
-use leasehold_testkit::redis::authority::Authority;
 use leasehold_testkit::requests::{acquire, failed, granted, key, release};
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn prepared(workplace: &Workplace, timeout: Duration, nene: NeneConfig) ->
 }
 
 fn php(workplace: &Workplace, ahead: i64) -> Php {
-    Php::start_ahead(&format!("sqlite:{}", workplace.path.display()), "", ahead)
+    Php::start(&format!("sqlite:{}", workplace.path.display()), "", ahead)
 }
 
 /// Reports when the store looks at it.

@@ -7,7 +7,7 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Conn, Pool, PoolConstraints, PoolOpts, Row, Value};
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 
-use super::{OWN, Product, Server, connect, opts};
+use super::{OWN, Product, Server, opts};
 use crate::sql::clocked::ClockedServer;
 use crate::sql::nene::NeneServer;
 use crate::sql::{SqlTestServer, Values};
@@ -96,7 +96,7 @@ impl SqlTestServer for Server {
     }
 
     async fn connect(&self) -> Result<Conn> {
-        connect(self.port()).await
+        Ok(Conn::new(opts(self.port())).await?)
     }
 
     async fn query(client: &mut Conn, text: &str) -> Result<Vec<Values>> {

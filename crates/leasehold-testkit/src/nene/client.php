@@ -163,8 +163,6 @@ function answer(array $words): string
         case 'held': return $word(isHeld($words[1]));
         case 'owner': return select($words[1])['owner'] ?? '';
         case 'craft': craft($words[1], $words[2], at((int) $words[3])); return 'done';
-        case 'expires': return select($words[1])['expires_at'] ?? '';
-        case 'time': return at(0);
         case 'watch': watch(); return 'done';
         case 'writes': return implode("\t", writes());
         case 'stop': $stopped = (int) $words[1]; return 'done';

@@ -37,13 +37,8 @@ impl Write {
 }
 
 impl Php {
-    /// A client of the database that PDO knows by this name.
-    pub fn start(dsn: &str, user: &str) -> Self {
-        Self::start_ahead(dsn, user, 0)
-    }
-
-    /// As [`start`](Self::start), with a clock that is so many seconds ahead.
-    pub fn start_ahead(dsn: &str, user: &str, ahead: i64) -> Self {
+    /// A client of the database that PDO knows by this name, with a clock that is so many seconds ahead.
+    pub fn start(dsn: &str, user: &str, ahead: i64) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/nene/client.php");
         let started = Command::new("php")
             .args([script, dsn, user, "distributed_locks", &ahead.to_string()])

@@ -14,6 +14,7 @@ use crate::nene::cases::calls::{acquires, releases, renews, table};
 use crate::nene::cases::config;
 use crate::nene::{Database, Php};
 use crate::requests::{acquire, evict, failed, granted, release, released, renew, renewed};
+use crate::urls::refuses;
 use crate::{LONG, SECOND, fails_within, until};
 
 /// The tests of the table, those of every database too.
@@ -25,6 +26,7 @@ macro_rules! sql_nene {
             a_server_that_is_away_fails_every_operation_until_it_is_back,
             an_operation_of_two_exchanges_ends_in_time,
             a_missing_table_and_a_missing_privilege_are_named,
+            a_url_has_the_options_of_both,
         ]);
     };
 }
@@ -102,7 +104,7 @@ impl<S: NeneServer> Database for S {
 
     fn php_ahead(&self, ahead: i64) -> Php {
         let dsn = S::DSN.replace("{port}", &self.port().to_string());
-        Php::start_ahead(&dsn, S::ADMINISTRATOR, ahead)
+        Php::start(&dsn, S::ADMINISTRATOR, ahead)
     }
 }
 
@@ -188,4 +190,20 @@ pub async fn a_missing_table_and_a_missing_privilege_are_named<S: NeneServer>() 
     assert_eq!(store.check().await.unwrap().schema, Some(1));
     granted(store.acquire(&request).await);
     granted(store.acquire(&request).await);
+}
+
+pub async fn a_url_has_the_options_of_both<S: NeneServer>() {
+    let of_both = "format=nene&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
+    let parse = |options: &str| {
+        NeneServerConfig::<S::Config>::parse(&S::plain_url_at(1, options)).map(drop)
+    };
+    assert!(parse(of_both).is_ok());
+    refuses(
+        parse,
+        &[
+            ("format=new", "nene"),
+            ("format=nene&table=a-b", "\"a-b\""),
+            ("format=nene&ttl=1s", "settle"),
+        ],
+    );
 }
