@@ -1,5 +1,7 @@
 use super::*;
-use crate::{Key, Mode, Note, Record, RecordTerm, Remaining};
+use crate::{
+    AcquireReply, Granted, Key, Mode, Note, Record, RecordTerm, RefusalReason, Refused, Remaining,
+};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -131,4 +133,10 @@ fn reports_of_nodes_are_those_of_a_quorum() {
     assert_eq!(second.error.as_ref().unwrap().kind(), ErrorKind::Denied);
     assert!(second.leases.is_empty());
     assert!(format!("{reports:?}").contains("Renewed"));
+    let mut granted = Granted::new(None, Remaining::Never, true);
+    granted.nodes = reports.clone();
+    assert_eq!(AcquireReply::Granted(granted).nodes().len(), 2);
+    let mut refused = Refused::new(Key::new("k").unwrap(), RefusalReason::Busy, None);
+    refused.nodes = reports;
+    assert_eq!(AcquireReply::Refused(refused).nodes().len(), 2);
 }
