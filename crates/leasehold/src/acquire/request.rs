@@ -29,8 +29,7 @@ use crate::telemetry;
 ///   if the wait ended first.
 /// - `InvalidInput` and `Unsupported` before anything is sent.
 /// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio reports only by a
-/// panic that
-///   a runtime has none; it is caught, and the program's panic hook sees it.
+///   panic that a runtime has none; it is caught, and the program's panic hook sees it.
 /// - Otherwise the store's error.
 ///
 /// # Cancel safety
