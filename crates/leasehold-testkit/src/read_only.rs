@@ -38,19 +38,14 @@ async fn first_failures<S: Store>(open: impl AsyncFn() -> S) -> Vec<(S, &'static
     for name in OPERATIONS {
         let store = open().await;
         let can = store.capabilities();
+        let acquired = async |key, mode| store.acquire(&acquire(key, "b", mode)).await.map(drop);
         let answer = match name {
             "acquire shared" if !can.shared => continue,
             "subscribe" if !can.notifications => continue,
-            "acquire a new key" => {
-                store.acquire(&acquire("l", "b", Mode::Exclusive)).await.map(drop)
-            }
-            "acquire a free key" => {
-                store.acquire(&acquire("free", "b", Mode::Exclusive)).await.map(drop)
-            }
-            "acquire a held key" => {
-                store.acquire(&acquire("k", "b", Mode::Exclusive)).await.map(drop)
-            }
-            "acquire shared" => store.acquire(&acquire("l", "b", Mode::SHARED)).await.map(drop),
+            "acquire a new key" => acquired("l", Mode::Exclusive).await,
+            "acquire a free key" => acquired("free", Mode::Exclusive).await,
+            "acquire a held key" => acquired("k", Mode::Exclusive).await,
+            "acquire shared" => acquired("l", Mode::SHARED).await,
             "renew" => renewed(&store, &renewal).await.map(drop),
             "release" => released(&store, &release("k", "a")).await.map(drop),
             "look up" => store.list(&known).await.map(drop),

@@ -8,7 +8,7 @@ use leasehold_core::{
     ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store, Ttl, Unreadable,
 };
 
-use crate::LONG;
+use crate::{LONG, until};
 
 pub fn key(name: &str) -> Key {
     Key::new(name).unwrap()
@@ -127,15 +127,14 @@ pub async fn is_unreadable(store: &impl Store, name: &str) {
 
 /// Asks for a held key until the store answers again. Until then it may only fail; it must never grant.
 pub async fn until_refused(store: &impl Store, name: &str) {
-    let refusal = async {
-        loop {
-            match store.acquire(&acquire(name, "until-refused", Mode::Exclusive)).await {
-                Ok(acquired) => return refused(Ok(acquired)),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
-            }
-            // No event reports that a fail-over has ended.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let request = acquire(name, "until-refused", Mode::Exclusive);
+    // No event reports that a fail-over has ended.
+    until(async || {
+        let acquired = store.acquire(&request).await;
+        if let Err(error) = &acquired {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
-    };
-    tokio::time::timeout(LONG, refusal).await.expect("it comes in time");
+        acquired.is_ok_and(|reply| refused(Ok(reply)).key == key(name))
+    })
+    .await;
 }

@@ -176,12 +176,8 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
     let server = Server::new().await;
     server.open_table(config()).await;
     let mut administrator = server.connect().await.unwrap();
-    administrator
-        .query_drop(
-            "INSERT INTO leasehold.distributed_locks VALUES ('r', 'a', '2000-01-01', '2000-01-01')",
-        )
-        .await
-        .unwrap();
+    let row = "('r', 'a', '2000-01-01', '2000-01-01')";
+    server.run(&format!("INSERT INTO leasehold.distributed_locks VALUES {row}")).await;
     for read_only in ["TRUE", "FALSE"] {
         let inserted = |text: &str| {
             let text = text.replace("{read_only}", read_only).replace("{now}", "0");
