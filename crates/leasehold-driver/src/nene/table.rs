@@ -348,7 +348,8 @@ fn as_seen(row: &NeneRow) -> Vec<Value> {
     vec![Text(row.resource.clone()), Text(row.owner.clone()), Integer(row.expires_at)]
 }
 
-/// Acts on all entries, many at once, or on one after the other if a key is named twice.
+/// Acts on all entries, many at once, or on one after the other if a key is named twice. `failed` makes an outcome of a
+/// failure.
 async fn each<'k, T>(
     mut keys: impl Iterator<Item = &'k Key>,
     acts: impl Iterator<Item = impl Future<Output = Result<T>>>,
