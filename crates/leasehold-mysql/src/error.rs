@@ -44,7 +44,7 @@ pub(crate) fn is_conflict(error: &Failure) -> bool {
     is_lock_wait(error) || [1213, 1020, 3572, 1062, 3101].contains(&told.code)
 }
 
-/// Whether a lock was waited for in vain.
+/// Whether the wait for a lock timed out.
 pub(crate) fn is_lock_wait(error: &Failure) -> bool {
     matches!(error, Failure::Server(told) if told.code == 1205)
 }

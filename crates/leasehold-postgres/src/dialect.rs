@@ -13,7 +13,7 @@ use crate::session::Sessions;
 use crate::sql::Sql;
 
 /// The longest pause of a waiter whom nobody wakes.
-const UNHEARD: Duration = Duration::from_secs(1);
+const UNWOKEN: Duration = Duration::from_secs(1);
 
 /// A PostgreSQL server, and a schema there.
 #[expect(missing_debug_implementations, reason = "nobody has one outside a store")]
@@ -98,7 +98,7 @@ impl Dialect for Postgres {
     }
 
     fn poll_within(&self) -> Option<Duration> {
-        self.listener.as_ref().is_some_and(|all| all.is_deaf()).then_some(UNHEARD)
+        self.listener.as_ref().is_some_and(|all| all.is_cut_off()).then_some(UNWOKEN)
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {

@@ -35,7 +35,7 @@ const EACH: Duration = Duration::from_millis(3);
 /// The pause before the next attempt to connect, while anyone listens.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a new waiter does not try to listen after an attempt to connect has failed.
-const DEAF_FOR: Duration = Duration::from_secs(30);
+const CUT_OFF_FOR: Duration = Duration::from_secs(30);
 
 /// The listeners of this process.
 pub(crate) struct Listener {
@@ -49,9 +49,9 @@ pub(crate) struct Listener {
     unsubscribed: Mutex<Vec<String>>,
     client: AsyncMutex<Option<Client>>,
     /// One change at a time is sent to the server.
-    telling: AsyncMutex<()>,
+    changes: AsyncMutex<()>,
     /// The last attempt to connect or to send a change failed.
-    deaf: AtomicBool,
+    cut_off: AtomicBool,
     watched: AtomicBool,
     /// Its store was closed, and nobody has begun to listen since.
     closed: AtomicBool,
@@ -68,8 +68,8 @@ impl Listener {
             listeners: Listeners::default(),
             unsubscribed: Mutex::default(),
             client: AsyncMutex::default(),
-            telling: AsyncMutex::default(),
-            deaf: AtomicBool::new(false),
+            changes: AsyncMutex::default(),
+            cut_off: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
@@ -82,15 +82,15 @@ impl Listener {
 
     /// Removes the listeners that have left, and ends the connection as the protocol requires.
     pub(crate) async fn close(&self) {
-        let _turn = self.telling.lock().await;
+        let _turn = self.changes.lock().await;
         self.forget().await;
         self.closed.store(true, Ordering::SeqCst);
         *self.client.lock().await = None;
     }
 
     /// Whether no notification can arrive at the moment.
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Relaxed)
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     /// Hints for these keys, from the moment that this ends.
@@ -112,7 +112,7 @@ impl Listener {
             self.listeners.add(key.as_str(), vec![listener]);
         }
         // The tries that follow lock the row: they see every release that does not see this.
-        self.tell(names(keys)).await?;
+        self.register(names(keys)).await?;
         self.watch();
         Ok(wakeups)
     }
@@ -125,7 +125,7 @@ impl Listener {
             self.unsubscribed().extend(unsubscribed);
             let listener = Arc::clone(self);
             runtime.spawn(async move {
-                let _turn = listener.telling.lock().await;
+                let _turn = listener.changes.lock().await;
                 listener.forget().await;
             });
         }
@@ -157,15 +157,15 @@ impl Listener {
         let connected = connected.unwrap_or_else(|_| {
             Err(unanswered(&self.server.name, self.pool.timeout(), Effect::Unknown))
         });
-        self.deaf.store(connected.is_err(), Ordering::Relaxed);
+        self.cut_off.store(connected.is_err(), Ordering::Relaxed);
         if connected.is_err() {
             let listener = Arc::downgrade(self);
             #[expect(clippy::disallowed_methods, reason = "ends with the pause")]
             drop(tokio::spawn(async move {
-                tokio::time::sleep(DEAF_FOR).await;
+                tokio::time::sleep(CUT_OFF_FOR).await;
                 listener
                     .upgrade()
-                    .inspect(|listener| listener.deaf.store(false, Ordering::Relaxed));
+                    .inspect(|listener| listener.cut_off.store(false, Ordering::Relaxed));
             }));
         }
         *client = Some(connected?);
@@ -179,7 +179,7 @@ impl Listener {
         let failed = |e| error::of_connecting(name, e);
         let connected = connect(config, tls, self.pool.timeout()).await;
         let (client, mut connection) = connected.map_err(failed)?;
-        let (told, is_open) = (Arc::downgrade(self), self.pool.open());
+        let (notified, is_open) = (Arc::downgrade(self), self.pool.open());
         let (ready, is_ready) = oneshot::channel();
         let mut ready = Some(ready);
         #[expect(clippy::disallowed_methods, reason = "the listeners' own connection")]
@@ -187,7 +187,7 @@ impl Listener {
             let _is_open = is_open;
             loop {
                 let message = poll_fn(|context| connection.poll_message(context)).await;
-                match (message, told.upgrade()) {
+                match (message, notified.upgrade()) {
                     (Some(Ok(AsyncMessage::Notification(notification))), Some(listener)) => {
                         if notification.payload().is_empty() {
                             if let Some(ready) = ready.take() {
@@ -219,8 +219,8 @@ impl Listener {
     }
 
     /// Registers who listens for these keys at the server.
-    async fn tell(&self, keys: Vec<&str>) -> Result<()> {
-        let _turn = self.telling.lock().await;
+    async fn register(&self, keys: Vec<&str>) -> Result<()> {
+        let _turn = self.changes.lock().await;
         let listen = Call::new(&self.sql.listen)
             .with(Type::TEXT_ARRAY, keys)
             .with(Type::TEXT, &*self.name)
@@ -250,15 +250,15 @@ impl Listener {
 
     /// Passes on a notification: how many listeners it has, and the key.
     fn hint(&self, payload: &str) {
-        let Some((told, key)) = payload.split_once(' ') else { return };
-        let told: u32 = told.parse().unwrap_or(1);
-        let within = EACH.saturating_mul(told.saturating_sub(1));
+        let Some((listeners, key)) = payload.split_once(' ') else { return };
+        let listeners: u32 = listeners.parse().unwrap_or(1);
+        let within = EACH.saturating_mul(listeners.saturating_sub(1));
         self.listeners.hint(key, within);
     }
 
     /// The connection has ended: notifications are lost until there is another.
     fn lost(&self) {
-        self.deaf.store(true, Ordering::Relaxed);
+        self.cut_off.store(true, Ordering::Relaxed);
         self.listeners.hint_at_once(&self.listeners.names());
     }
 
@@ -271,9 +271,9 @@ impl Listener {
         }
     }
 
-    /// Whether all is well. Renews the rows if `tells`, and after notifications may have been lost.
-    async fn look(self: &Arc<Self>, tells: bool) -> Result<()> {
-        let was_deaf = self.deaf.load(Ordering::Relaxed);
+    /// Whether all is well. Renews the rows if `renews`, and after notifications may have been lost.
+    async fn look(self: &Arc<Self>, renews: bool) -> Result<()> {
+        let was_cut_off = self.cut_off.load(Ordering::Relaxed);
         let mut client = self.client.lock().await;
         if let Some(known) = &*client {
             let asked = known.simple_query("SHOW transaction_read_only");
@@ -292,13 +292,13 @@ impl Listener {
         }
         drop(client);
         self.connected().await?;
-        if tells || was_deaf {
+        if renews || was_cut_off {
             let keys = self.listeners.names();
-            self.tell(keys.iter().map(String::as_str).collect()).await?;
+            self.register(keys.iter().map(String::as_str).collect()).await?;
         }
-        if was_deaf {
+        if was_cut_off {
             self.lost();
-            self.deaf.store(false, Ordering::Relaxed);
+            self.cut_off.store(false, Ordering::Relaxed);
         }
         Ok(())
     }

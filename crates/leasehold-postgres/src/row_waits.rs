@@ -26,7 +26,7 @@ struct Turns {
     connections: Semaphore,
     /// To wait for a row with it.
     waits: Semaphore,
-    /// To try again after a brief wait in vain.
+    /// To try again after a brief wait that found the row locked.
     retries: Semaphore,
 }
 
@@ -86,6 +86,7 @@ impl leasehold_sql::Tries for Tries<'_> {
                 ),
             )
         })?;
+        // The semaphores are never closed.
         self.turn = turn.ok();
         Ok(())
     }

@@ -18,14 +18,14 @@ use crate::dialect::Server;
 use crate::doubt::now;
 use crate::request::{Errand, Outcome, Request};
 
-/// Sends requests in batches: those that arrive while as many batches as there may be are under way go in the next.
+/// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
 ///
 /// A batch that stalls keeps others waiting only as long as they are willing to [`pass`](Self::pass) it: then another
 /// lane opens, for requests whose keys are in no unanswered batch, and for those that may pass an unanswered one of their
 /// key. There is one lane more than batches under way.
 ///
-/// The batches are sent by tasks that live while there are requests, on the runtimes of those who asked.
+/// The batches are sent by tasks that live while there are requests, on the runtimes of their callers.
 pub(crate) struct Batches<S: Server>(Arc<Shared<S>>);
 
 struct Shared<S> {
@@ -59,7 +59,7 @@ impl<S: Server, R: Request> Turn<S, R> {
         })
     }
 
-    /// Takes the request back. Whether it was not sent, and never will be.
+    /// Takes the request back. Returns true if it was not sent, and never will be.
     pub(crate) fn withdraw(self) -> bool {
         self.batches.queue().withdraw(self.number)
     }
@@ -99,8 +99,8 @@ impl<S: Server> Batches<S> {
         turns.into_iter()
     }
 
-    /// Lets what waits go past the batches that have been under way for `patience` or longer: for a caller who has waited
-    /// for so long. Another task, on this runtime, sends it, for the connection may be dead, or nobody may drive the
+    /// Lets waiting requests pass the batches that have been under way for `patience` or longer. Call it after a wait
+    /// of that length. Another task, on this runtime, sends it, for the connection may be dead, or nobody may drive the
     /// runtime of the task that should have sent it.
     pub(crate) fn pass(&self, patience: Duration) {
         let (stalls, sender) = {

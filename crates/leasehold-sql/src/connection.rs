@@ -117,8 +117,8 @@ impl<S: Source> Pool<S> {
         is_full.then_some(self.most)
     }
 
-    /// Keeps a connection, for batches if it may, or ends it: if it cannot be used again, and during a close. One of a
-    /// caller's returns to its pool if there are enough here.
+    /// Keeps a connection, if it may for batches. Ends it if it cannot be used again, and during a close. A connection
+    /// of a caller's pool returns there if enough are kept here.
     fn put(&self, mut pooled: Pooled<S::Session>, for_batches: bool) {
         let mut state = self.state();
         let closes = state.closing > 0;
@@ -150,8 +150,8 @@ impl<S: Source> Pool<S> {
         self.drain().into_iter().for_each(end);
     }
 
-    /// Ends those that are not in use, or gives them back to the caller's pool. The same happens, until the guard is dropped,
-    /// to those that come back; what is being made is for the request that waits for it.
+    /// Ends those that are not in use, or gives them back to the caller's pool. Until the guard is dropped, so do
+    /// those that come back. A connection that is being made serves the request that waits for it.
     pub(crate) fn closing(&self) -> impl Drop {
         self.state().closing += 1;
         let unused = self.drain();
@@ -214,7 +214,7 @@ impl<S: Source> Connection<S> {
         self.pool.is_usable(self.pooled())
     }
 
-    /// Whether it ends when it is dropped, because all connections of its time do.
+    /// Whether it ends when it is dropped, because the connections of its time were retired.
     pub fn is_retired(&self) -> bool {
         self.pooled().retired != *self.pool.retired.borrow()
     }

@@ -20,18 +20,18 @@ pub trait Tries: Send {
     /// Waits until a try may use a connection.
     ///
     /// # Errors
-    /// Without effect if it may not until then.
+    /// Fails without effect if none may be used before the deadline.
     fn begin(&mut self, _: Deadline) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
 
-    /// How long a try that has begun may wait for a row, if the answer must be there by then.
+    /// How long a try may wait for a row, so that its answer arrives before `until`.
     fn patience(&self, until: Deadline) -> Duration {
         until.left()
     }
 
-    /// Waits, after a try whose row was locked, until another makes sense. False if none does before `until`, or after a last
-    /// one that has had all the time there is.
+    /// Waits after a try whose row was locked, until another try makes sense. Returns false if none does before
+    /// `until`, or if the last try has already had all the time.
     fn pause(&mut self, until: Deadline, was_last: bool) -> impl Future<Output = bool> + Send;
 }
 
@@ -40,7 +40,7 @@ pub trait Client: Send + Sync + 'static {
     /// Where its connections come from.
     type Source: Source;
 
-    /// Whether [`one`](Statements::one) may return no row, and has not acted then.
+    /// Whether [`one`](Statements::one) may return no row, which means that it did not act.
     const ONE_MAY_BE_UNDECIDED: bool = false;
 
     /// Its connections.
@@ -67,7 +67,7 @@ pub trait Statements<R: Request>: Client {
         true
     }
 
-    /// For any lease. A server that can waits so long for a row.
+    /// For any lease. Waits at most `patience` for a row, where the server can limit the wait.
     fn any<'c>(&'c self, request: &'c R, patience: Duration) -> Call<'c, Self::Source>;
 }
 
@@ -79,11 +79,11 @@ pub trait Records: Client {
     /// At most `most` rows with a lease after a position, each with the server's clock.
     fn page<'c>(&'c self, after: &'c Position, most: usize) -> Call<'c, Self::Source>;
 
-    /// Ends exactly these records. A server that can waits so long for a row.
+    /// Ends exactly these records. Waits at most `patience` for a row, where the server can limit the wait.
     fn evict<'c>(&'c self, these: Eviction<'c>, patience: Duration) -> Call<'c, Self::Source>;
 
-    /// What may be purged, and the last of the rows in any case: whether it is the last and more may follow (`o_more`), whether
-    /// its lease is over (`o_over`), and whether its counter may be forgotten (`o_old`).
+    /// The rows that may be purged, and always the last row that was read. The columns: `o_more`, the row is the last
+    /// and more may follow; `o_over`, its lease is over; `o_old`, its counter may be forgotten.
     fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c, Self::Source>;
 
     /// Removes what is over.
@@ -103,7 +103,7 @@ pub trait Records: Client {
 pub struct Eviction<'e> {
     /// The records, of which each has an id.
     pub targets: &'e [EvictTarget],
-    /// What their holders are told.
+    /// The reason that their holders get.
     pub reason: Option<&'e Reason>,
 }
 
@@ -128,12 +128,13 @@ pub trait Dialect:
         false
     }
 
-    /// Whether somebody here waits for one of the keys: the next try must see what others did before, and goes in no batch.
+    /// Whether a waiter of this process waits for one of the keys. Its next try must see what other clients did
+    /// before, so it is sent alone.
     fn is_awaited(&self, _: &AcquireRequest) -> bool {
         false
     }
 
-    /// How soon a waiter must try again because nothing can wake it at the moment.
+    /// How soon a waiter must try again while nothing can wake it.
     fn poll_within(&self) -> Option<Duration> {
         None
     }
@@ -151,9 +152,10 @@ pub trait Dialect:
 
 /// How requests of one kind are sent to a server.
 pub(crate) trait Exchange<R: Request>: Send + Sync + 'static {
-    /// Sends requests about exclusive leases of one key each, on a connection that is reserved for batches: one without a long
-    /// wait for its row; several, of different keys, in key order, in one transaction that waits for no row. An outcome for
-    /// each. None of them acted if there was no connection until `begin`.
+    /// Sends requests about exclusive leases of one key each, on a connection that is reserved for batches, and
+    /// returns an outcome for each. One request waits for its row only briefly; several, of different keys and in key
+    /// order, are one transaction that waits for no row. If there is no connection before `begin`, none of them has
+    /// acted.
     fn send(
         &self,
         requests: &[&R],
@@ -165,8 +167,7 @@ pub(crate) trait Exchange<R: Request>: Send + Sync + 'static {
 pub(crate) trait Server:
     Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
 {
-    /// Closes every connection that was made before now, the idle ones at once: none of them serves a request that is sent
-    /// from now on.
+    /// Closes every connection that exists now, the idle ones at once. None of them serves a later request.
     fn retire(&self);
 }
 

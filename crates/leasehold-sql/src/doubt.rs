@@ -5,11 +5,11 @@ use leasehold_core::{Error, Result};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// How far apart the questions are, and so the connections that are made for them.
+/// The interval between two questions, and so between the connections that are made for them.
 const APART: Duration = Duration::from_secs(1);
 
-/// Whether the server may no longer be the primary. While it may, one fresh connection a second asks, and its answer is for
-/// everybody who waits for one.
+/// Whether the server may no longer be the primary. While that is in doubt, one new connection a second asks, and its
+/// answer serves all requests that wait for a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     is_raised: watch::Sender<bool>,
@@ -25,12 +25,12 @@ struct Last {
 }
 
 impl Doubt {
-    /// A session has answered as one does whose server is read-only, or ends.
+    /// Call this after a reply that a read-only server, or one that is ending, gives.
     pub(crate) fn raise(&self) {
         self.is_raised.send_replace(true);
     }
 
-    /// Ends when there is a doubt: what waits for a connection meanwhile must settle it first.
+    /// Ends when there is a doubt: a request that waits for a connection must settle it first.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -40,8 +40,8 @@ impl Doubt {
         debug_assert!(raised, "the sender lives");
     }
 
-    /// Ends at once without doubt. Otherwise `ask` asks on a fresh connection, and if the server is writable there is no
-    /// doubt any more. Who waits while another asks does not ask again.
+    /// Ends at once without doubt. Otherwise `ask` asks on a new connection; if the server is writable, the doubt
+    /// ends. Callers that wait while another asks do not ask again.
     ///
     /// # Errors
     /// That of the question.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error};
 
-/// The error of a request that waited for a row in vain.
+/// The error of a request whose row stayed locked.
 pub fn locked(server: &str) -> Error {
     let message = format!("{server}: another transaction holds the row of the key for too long");
     Error::unavailable(Effect::NotApplied, message)

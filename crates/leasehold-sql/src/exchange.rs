@@ -133,7 +133,8 @@ fn reply<R: Request, S: Source>(
     request.reply(&reply, &outcome).map(Some)
 }
 
-/// Sends any request, on a connection of its own, and tries until then if its rows are locked: `None` if they still are.
+/// Sends any request on a connection of its own, again and again while its rows are locked: `None` if they still are
+/// at the deadline.
 pub(crate) async fn send_alone<R: Request, C: Statements<R>>(
     client: &C,
     request: &R,

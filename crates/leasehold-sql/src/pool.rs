@@ -24,7 +24,7 @@ const LANES: usize = 2;
 /// How many connections of a caller's pool are kept for what goes in no batch.
 const KEPT: usize = 1;
 
-/// A connection that was idle for longer may have ended, and is tried before it is used.
+/// A connection that was idle for longer is checked before it is used, because it may have ended.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The longest time for the answer to a ping.
@@ -140,7 +140,7 @@ impl<S: Source> Pool<S> {
         })
     }
 
-    /// A connection of now: one that is idle, or a new one.
+    /// An idle connection that is alive, or a new one.
     async fn fresh(self: &Arc<Self>) -> Result<Connection<S>> {
         loop {
             let connection = tokio::select! {
@@ -154,7 +154,7 @@ impl<S: Source> Pool<S> {
         }
     }
 
-    /// This connection, unless it has ended or may have.
+    /// The connection, unless it has ended or may have ended.
     async fn alive(&self, mut connection: Connection<S>) -> Option<Connection<S>> {
         if !connection.is_usable() {
             return None;
@@ -174,8 +174,8 @@ impl<S: Source> Pool<S> {
         Some(connection)
     }
 
-    /// Makes a connection, when there may be another. One of our own is made even if nobody waits for it any more, and is idle
-    /// then: the server would log a handshake that breaks off.
+    /// Makes a connection as soon as the pool may have another. One of our own is completed even if its requester
+    /// leaves, and is idle then, because the server would log an incomplete handshake.
     async fn make(self: &Arc<Self>) -> Result<Connection<S>> {
         let slot = Arc::clone(&self.slots).acquire_owned().await.expect("it is never closed");
         // First, so that one that is retired meanwhile counts as such.
@@ -198,7 +198,7 @@ impl<S: Source> Pool<S> {
         outliving(in_time).await.map_err(|e| e.with_effect(Effect::NotApplied))
     }
 
-    /// Checks on a session whether its server is writable. Others begin after it if it is not.
+    /// Checks on a connection whether the server is writable. If it is not, closes all connections.
     async fn is_writable(self: &Arc<Self>) -> Result<()> {
         let mut answer = Ok(());
         for _ in 0..=self.source.idle() {
@@ -210,8 +210,8 @@ impl<S: Source> Pool<S> {
         answer
     }
 
-    /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
-    /// before others are used.
+    /// Call this after a reply which suggests that the server was demoted. Closes all connections; a new one asks the
+    /// server before others are used.
     pub fn doubt(&self) {
         self.doubt.raise();
         self.retire();
@@ -222,20 +222,20 @@ impl<S: Source> Pool<S> {
         self.retired.subscribe()
     }
 
-    /// Until it is dropped, [`close`](Self::close) waits.
+    /// [`close`](Self::close) waits until the receiver is dropped.
     pub fn open(&self) -> watch::Receiver<()> {
         self.open.subscribe()
     }
 
     /// Ends the connections that are our own, each as the protocol requires, idle ones at once; a caller's return to their pool.
-    /// What is under way still connects, and its connections end when it has ended. What does not end until then stays
-    /// behind.
+    /// Requests under way may still connect, and their connections end with them. Connections that have not ended by
+    /// the deadline are left open.
     pub async fn close(&self, until: Deadline) {
         let _closing = self.closing();
         until.bound(self.open.closed()).await;
     }
 
-    /// What an exchange returns until then, and the connection if it can be used again.
+    /// What an exchange returns before the deadline, and the connection if it can be used again.
     pub async fn exchange<T>(
         &self,
         mut connection: Connection<S>,
@@ -246,7 +246,7 @@ impl<S: Source> Pool<S> {
         self.answered(connection, until, answer)
     }
 
-    /// The rows that a call returns until then, and the connection if it can be used again.
+    /// The rows that a call returns before the deadline, and the connection if it can be used again.
     pub async fn query(
         &self,
         mut connection: Connection<S>,
@@ -257,7 +257,7 @@ impl<S: Source> Pool<S> {
         self.answered(connection, until, answer)
     }
 
-    /// What an exchange returned, if it did until then, and the connection if it can be used again.
+    /// What an exchange returned, if it did before the deadline, and the connection if it can be used again.
     pub(crate) fn answered<T>(
         &self,
         connection: Connection<S>,

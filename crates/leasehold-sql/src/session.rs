@@ -51,8 +51,8 @@ pub trait Session: ReadRows + Send + Sized + 'static {
         call: Self::Call<'c>,
     ) -> Answer<'q, Vec<Self::Row>, Self::Error>;
 
-    /// As [`query`](Self::query), for a call that may wait for rows. A server that can gives it up after `patience`, so that the
-    /// outcome is known: `None` if it did.
+    /// As [`query`](Self::query), for a call that may wait for rows. Where the server can limit the wait, it gives the
+    /// call up after `patience`, so that the outcome is known: `None`.
     ///
     /// # Errors
     /// The driver's.
@@ -68,8 +68,8 @@ pub trait Session: ReadRows + Send + Sized + 'static {
     /// receive the late reply to another, and nobody's grant may be part of a transaction that nobody commits.
     fn is_usable(&self) -> bool;
 
-    /// Whether the server answers, which is checked after a pause. Not needed of a driver that notices the end of an idle
-    /// connection.
+    /// Whether the server answers. The pool asks before it uses a connection that was idle. A driver that notices the
+    /// end of an idle connection need not implement it.
     fn ping(&mut self) -> impl Future<Output = bool> + Send {
         async { true }
     }
@@ -86,7 +86,7 @@ pub trait Session: ReadRows + Send + Sized + 'static {
     /// Whether a request was rolled back because of another transaction, and may succeed later.
     fn is_conflict(error: &Self::Error) -> bool;
 
-    /// Whether it may even succeed at once.
+    /// Whether such a request may succeed if it is sent again at once.
     fn is_over(_: &Self::Error) -> bool {
         false
     }

@@ -34,21 +34,21 @@ pub(super) struct Lane {
     pub(super) since: Instant,
     /// It has sent one, and continues.
     pub(super) has_begun: bool,
-    /// Others go past it.
+    /// Requests of other lanes pass it.
     pub(super) is_passed: bool,
     /// Ends the task when it is dropped.
     _gives_up: oneshot::Sender<()>,
 }
 
 impl Queue {
-    /// Lets a request wait. Its number.
+    /// Adds a request, and returns its number.
     pub(super) fn enter(&mut self, ticket: Ticket) -> u64 {
         self.last += 1;
         self.waiting.push_back(Waiting { number: self.last, ticket });
         self.last
     }
 
-    /// Whether the request with this number was still waiting; it does not any more.
+    /// Removes the request with this number. Returns whether it was still waiting.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| waiting.number != number);
@@ -66,7 +66,7 @@ impl Queue {
         (self.last, given_up)
     }
 
-    /// How many lanes others do not go past.
+    /// How many lanes are not passed.
     pub(super) fn running(&self) -> usize {
         self.lanes.values().filter(|lane| !lane.is_passed).count()
     }
@@ -79,7 +79,8 @@ impl Queue {
         earlier.any(|(is_passed, earlier)| !is_passed || !ticket.may_pass(earlier))
     }
 
-    /// Goes past the lanes that are older than `patience`. Whether a batch of one of them has just begun to stall.
+    /// Passes the lanes that are older than `patience`. Returns whether a batch of one of them has just begun to
+    /// stall.
     pub(super) fn pass(&mut self, patience: Duration, limit: Duration) -> bool {
         let (now, mut stalls) = (now(), false);
         self.lanes.retain(|_, lane| {

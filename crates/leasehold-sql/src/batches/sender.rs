@@ -14,9 +14,9 @@ use crate::dialect::{Exchange, Server};
 use crate::doubt::now;
 use crate::request::{Batch, Errand, Request};
 
-/// From so many waiting requests on, a second batch at a time pays.
+/// From this many waiting requests on, a second batch at a time is faster.
 pub(super) const MANY: usize = 40;
-/// From so many on, fewer batches pay more than shorter ones.
+/// From this many on, fewer batches are faster than shorter ones.
 const VERY_MANY: usize = 400;
 
 /// The task that sends what waits.
