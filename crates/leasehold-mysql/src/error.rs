@@ -8,7 +8,7 @@ use mysql_async::{DriverError, Error as Failure, IoError, ServerError};
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: Failure) -> Error {
     let mapped = match &error {
-        Failure::Server(told) => of_server(server, told),
+        Failure::Server(answer) => of_server(server, answer),
         other => broken(server, &cause(other)),
     };
     mapped.with_source(error)
@@ -17,7 +17,7 @@ pub(crate) fn of(server: &str, error: Failure) -> Error {
 /// The error of connecting to `server`.
 pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
     let mapped = match &error {
-        Failure::Server(told) => of_server(server, told).with_effect(Effect::NotApplied),
+        Failure::Server(answer) => of_server(server, answer).with_effect(Effect::NotApplied),
         Failure::Driver(DriverError::NoClientSslFlagFromServer) => {
             no_tls(server, "ssl-mode=disabled")
         }
@@ -38,15 +38,15 @@ pub(crate) const PRIVILEGES: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
 
 /// Whether a request was rolled back because of another transaction, and may succeed later.
 pub(crate) fn is_conflict(error: &Failure) -> bool {
-    let Failure::Server(told) = error else { return false };
+    let Failure::Server(answer) = error else { return false };
     // A deadlock, a row that has changed, a key that another client has just used for the first time, a lock that is not
     // waited for, a member of Group Replication that has changed the same row.
-    is_lock_wait(error) || [1213, 1020, 3572, 1062, 3101].contains(&told.code)
+    is_lock_wait(error) || [1213, 1020, 3572, 1062, 3101].contains(&answer.code)
 }
 
 /// Whether the wait for a lock timed out.
 pub(crate) fn is_lock_wait(error: &Failure) -> bool {
-    matches!(error, Failure::Server(told) if told.code == 1205)
+    matches!(error, Failure::Server(answer) if answer.code == 1205)
 }
 
 const READ_ONLY: &str =
@@ -61,7 +61,7 @@ pub(crate) fn read_only(server: &str) -> Error {
 /// no answer because the connection has ended.
 pub(crate) fn casts_doubt(error: &Failure) -> bool {
     match error {
-        Failure::Server(told) => [1053, 1290, 1792, 1836, 1927, 4152].contains(&told.code),
+        Failure::Server(answer) => [1053, 1290, 1792, 1836, 1927, 4152].contains(&answer.code),
         Failure::Io(_) => true,
         Failure::Driver(_) | Failure::Other(_) | Failure::Url(_) => false,
     }
@@ -69,11 +69,11 @@ pub(crate) fn casts_doubt(error: &Failure) -> bool {
 
 /// The error for what the server reported. Our procedures roll back what fails, except that they may be interrupted after their
 /// commit.
-fn of_server(server: &str, told: &ServerError) -> Error {
-    let reported = format!("{server} reported: {} (error {})", told.message, told.code);
+fn of_server(server: &str, answer: &ServerError) -> Error {
+    let reported = format!("{server} reported: {} (error {})", answer.message, answer.code);
     let not_now =
         |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {reported}"));
-    match told.code {
+    match answer.code {
         1045 | 1129 | 1130 | 1698 | 1862 => {
             Error::denied(format!("{server} refused the user or its password; {reported}"))
         }
@@ -118,7 +118,7 @@ fn is_of_tls(error: &Failure) -> bool {
 /// Whether the answer was none of MySQL's protocol.
 fn is_of_another_product(error: &Failure) -> bool {
     match error {
-        Failure::Driver(told) => !matches!(told, DriverError::ConnectionClosed),
+        Failure::Driver(answer) => !matches!(answer, DriverError::ConnectionClosed),
         Failure::Io(IoError::Io(e)) => e.kind() == std::io::ErrorKind::Other,
         _ => false,
     }
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn told(code: u16) -> ServerError {
+    fn answer(code: u16) -> ServerError {
         ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             (1180, Unavailable, Unknown),
             (1064, Unexpected, NotApplied),
         ] {
-            let error = of_server("h:1", &told(code));
+            let error = of_server("h:1", &answer(code));
             assert_eq!((error.kind(), error.effect()), (kind, effect), "{code}");
             assert!(error.to_string().contains(&code.to_string()), "{error}");
         }
@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn conflicts_are_tried_again() {
         for code in [1205, 1213, 1020, 1062, 3572, 3101] {
-            assert!(is_conflict(&Failure::Server(told(code))), "{code}");
+            assert!(is_conflict(&Failure::Server(answer(code))), "{code}");
         }
-        assert!(!is_conflict(&Failure::Server(told(1317))));
+        assert!(!is_conflict(&Failure::Server(answer(1317))));
     }
 }

@@ -40,7 +40,10 @@ impl NeneServer for MysqlConfig {
         Self::read(url)
     }
 
-    async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
+    async fn connect_to_nene(
+        self,
+        nene: &NeneConfig,
+    ) -> Result<(NeneDatabase, Statements, Duration)> {
         let (pool, sql) = self.open_pool(0).await?;
         let collation = if pool.is_mariadb { COLLATION_OF_MARIADB } else { COLLATION };
         let inserted = |text: &str| {
@@ -50,24 +53,21 @@ impl NeneServer for MysqlConfig {
                 .replace("{database}", sql.database.as_str());
             nene.inserted(&sql.inserted(&text))
         };
-        Ok(NeneDatabase {
-            pool,
-            table: inserted("{schema}.`{table}`"),
-            about: inserted(include_str!("sql/nene/about.sql")),
-            statements: leasehold_driver::nene_statements!(nene, inserted),
-            database: sql.database,
-        })
+        let (table, about) = ("{schema}.`{table}`", include_str!("sql/nene/about.sql"));
+        let (table, about) = (inserted(table), inserted(about));
+        let statements = leasehold_driver::nene_statements!(nene, inserted);
+        let timeout = pool.timeout();
+        Ok((NeneDatabase { pool, table, about, database: sql.database }, statements, timeout))
     }
 }
 
-/// A database with the table, and the statements with the names of both.
+/// A database with the table.
 pub struct NeneDatabase {
     pool: Pool,
     database: DatabaseName,
     /// The table's name in messages.
     table: String,
     about: String,
-    statements: Statements,
 }
 
 impl NeneDatabase {
@@ -160,14 +160,6 @@ fn bound(values: Vec<Value>) -> Vec<mysql_async::Value> {
 impl NeneRows for NeneDatabase {
     const NAME: &'static str = NAME;
 
-    fn timeout(&self) -> Duration {
-        self.pool.timeout()
-    }
-
-    fn statements(&self) -> &Statements {
-        &self.statements
-    }
-
     async fn read(&self, until: Deadline, statement: &str, values: Vec<Value>) -> Result<Page> {
         let connection = self.pool.get(until).await?;
         let call = Call::statement(statement, bound(values));
@@ -223,11 +215,11 @@ impl NeneRows for NeneDatabase {
         Ok(health)
     }
 
-    async fn prepare(&self) -> Result<()> {
+    async fn prepare(&self, create: &[String]) -> Result<()> {
         let until = self.pool.deadline();
         let settings = self.settings(until).await?;
         settings.admit(self.pool.server(), self.pool.is_mariadb)?;
-        self.pool.run(until, &self.statements.create).await.map_err(|e| self.of_table(e))
+        self.pool.run(until, create).await.map_err(|e| self.of_table(e))
     }
 
     async fn close(&self) {

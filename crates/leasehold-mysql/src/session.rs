@@ -93,8 +93,8 @@ async fn of_callers(pool: &mysql_async::Pool) -> mysql_async::Result<Conn> {
 
 /// Whether the session is outside a transaction, as its last reply stated; `None` after an error, which does not state it.
 fn is_outside(conn: &Conn) -> Option<bool> {
-    let told = conn.last_ok_packet()?;
-    Some(!told.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS))
+    let answer = conn.last_ok_packet()?;
+    Some(!answer.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS))
 }
 
 impl Session {

@@ -22,7 +22,7 @@ const TO_THE_PRIMARY: &str =
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
     let mapped = match error.as_db_error() {
-        Some(told) => of_code(server, told.code(), told.message()),
+        Some(answer) => of_code(server, answer.code(), answer.message()),
         None => broken(server, &cause(&error)),
     };
     mapped.with_source(error)
@@ -30,8 +30,8 @@ pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
 
 /// The error of connecting to `server`.
 pub(crate) fn of_connecting(server: &str, error: tokio_postgres::Error) -> Error {
-    if let Some(told) = error.as_db_error() {
-        return of_code(server, told.code(), told.message())
+    if let Some(answer) = error.as_db_error() {
+        return of_code(server, answer.code(), answer.message())
             .with_effect(Effect::NotApplied)
             .with_source(error);
     }
@@ -68,8 +68,8 @@ fn is_of_another_product(error: &tokio_postgres::Error) -> bool {
 
 /// Whether the session had prepared a call of a function that was replaced since, with other columns.
 fn is_replaced(error: &tokio_postgres::Error) -> bool {
-    let told = error.as_db_error();
-    told.is_some_and(|told| told.routine() == Some("RevalidateCachedQuery"))
+    let answer = error.as_db_error();
+    answer.is_some_and(|answer| answer.routine() == Some("RevalidateCachedQuery"))
 }
 
 /// Whether the same request may succeed at once: it was rolled back because of another transaction, or because a function

@@ -44,7 +44,10 @@ impl NeneServer for PostgresConfig {
         Ok((config, options))
     }
 
-    async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
+    async fn connect_to_nene(
+        self,
+        nene: &NeneConfig,
+    ) -> Result<(NeneDatabase, Statements, Duration)> {
         let now = self.settings.clock.unwrap_or(NOW);
         let (pool, schema, _) = self.open_pool("public", 0).await?;
         let inserted = |text: &str| {
@@ -54,12 +57,14 @@ impl NeneServer for PostgresConfig {
                 .replace("{now}", now);
             nene.inserted(&schema.inserted(&text))
         };
-        Ok(NeneDatabase {
-            pool,
-            table: inserted("{schema}.\"{table}\""),
-            about: inserted(include_str!("sql/nene/about.sql")),
-            statements: leasehold_driver::nene_statements!(nene, inserted),
-        })
+        let (table, about) = ("{schema}.\"{table}\"", include_str!("sql/nene/about.sql"));
+        let statements = leasehold_driver::nene_statements!(nene, inserted);
+        let timeout = pool.timeout();
+        Ok((
+            NeneDatabase { pool, table: inserted(table), about: inserted(about) },
+            statements,
+            timeout,
+        ))
     }
 }
 
@@ -67,13 +72,12 @@ impl NeneServer for PostgresConfig {
 const NOW: &str =
     "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
 
-/// A database with the table, and the statements with its name.
+/// A database with the table.
 pub struct NeneDatabase {
     pool: Pool,
     /// The table's name in messages.
     table: String,
     about: String,
-    statements: Statements,
 }
 
 impl NeneDatabase {
@@ -147,14 +151,6 @@ fn of_table(error: Error) -> Error {
 impl NeneRows for NeneDatabase {
     const NAME: &'static str = NAME;
 
-    fn timeout(&self) -> Duration {
-        self.pool.timeout()
-    }
-
-    fn statements(&self) -> &Statements {
-        &self.statements
-    }
-
     async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
         let rows = self.rows(until, &call(text, values)).await?;
         let server = self.pool.server();
@@ -192,13 +188,17 @@ impl NeneRows for NeneDatabase {
         Ok(health)
     }
 
-    async fn prepare(&self) -> Result<()> {
-        let (pool, create) = (self.pool.clone(), self.statements.create.concat());
+    async fn prepare(&self, create: &[String]) -> Result<()> {
+        let (pool, create) = (self.pool.clone(), create.concat());
         outliving(async move {
             let until = pool.deadline();
             pool.create(until, async |session| session.run(&create).await).await.map_err(of_table)
         })
         .await
+    }
+
+    async fn close(&self) {
+        self.pool.close(self.pool.deadline()).await;
     }
 }
 

@@ -125,8 +125,8 @@ impl Deref for Pool {
 
 /// The server or a pooler answered, and not about the login: without the options it may accept the connection.
 fn is_of_options(error: &Error) -> bool {
-    let told = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    told.and_then(tokio_postgres::Error::code).is_some_and(|code| {
+    let reported = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    reported.and_then(tokio_postgres::Error::code).is_some_and(|code| {
         *code == SqlState::PROTOCOL_VIOLATION
             || *code == SqlState::FEATURE_NOT_SUPPORTED
             || *code == SqlState::INVALID_PARAMETER_VALUE

@@ -1,6 +1,6 @@
 //! Events through the `tracing` facade; empty without the feature `tracing`.
 
-#![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nobody is told"))]
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is logged"))]
 
 use leasehold_core::Error;
 

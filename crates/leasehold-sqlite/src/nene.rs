@@ -80,15 +80,16 @@ impl SqliteNeneConfig {
     /// `InvalidInput` if the table's name is not an identifier.
     pub async fn connect(self) -> Result<SqliteNeneStore> {
         self.nene.check().map_err(|e| e.with_context(NAME, "connect"))?;
+        let (sql, statements) = Sql::new(&self.nene);
         let file = NeneFile {
             name: self.path.display().to_string(),
             path: self.path,
-            sql: Arc::new(Sql::new(&self.nene)),
+            sql: Arc::new(sql),
             timeout: self.timeout,
             clock: Arc::clone(self.nene.get_clock()),
             opened: Arc::default(),
         };
-        Ok(NeneTable::new(file, self.nene))
+        Ok(NeneTable::new(file, statements, self.timeout, self.nene))
     }
 }
 
@@ -96,17 +97,16 @@ impl SqliteNeneConfig {
 struct Sql {
     table: String,
     guards: String,
-    statements: Statements,
+    /// Reads a page.
+    page: String,
 }
 
 impl Sql {
-    fn new(nene: &NeneConfig) -> Self {
+    fn new(nene: &NeneConfig) -> (Self, Statements) {
         let inserted = |text| nene.inserted(text);
-        Self {
-            table: inserted("{table}"),
-            guards: inserted(include_str!("sql/nene/guards.sql")),
-            statements: leasehold_driver::nene_statements!(nene, inserted),
-        }
+        let statements = leasehold_driver::nene_statements!(nene, inserted);
+        let guards = inserted(include_str!("sql/nene/guards.sql"));
+        (Self { table: inserted("{table}"), guards, page: statements.page.clone() }, statements)
     }
 }
 
@@ -204,14 +204,6 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl NeneRows for NeneFile {
     const NAME: &'static str = NAME;
 
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn statements(&self) -> &Statements {
-        &self.sql.statements
-    }
-
     async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
         let (text, clock) = (text.to_owned(), Arc::clone(&self.clock));
         let (now, rows) = self
@@ -254,7 +246,7 @@ impl NeneRows for NeneFile {
         health.identity = Some(format!("{NAME}:{}:{}", self.name, self.sql.table));
         let until = Deadline::after(self.timeout);
         let page = vec![Value::Text(String::new()), Value::Integer(1)];
-        match self.read(until, &self.sql.statements.page, page).await {
+        match self.read(until, &self.sql.page, page).await {
             Ok(_) => {}
             // Not prepared yet.
             Err(e) if e.kind() == ErrorKind::Incompatible => {
@@ -274,10 +266,10 @@ impl NeneRows for NeneFile {
         Ok(health)
     }
 
-    async fn prepare(&self) -> Result<()> {
-        let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
-        self.on(Deadline::after(self.timeout), creating, error::commit, |connection, sql| {
-            connection.execute_batch(&sql.statements.create.concat())
+    async fn prepare(&self, create: &[String]) -> Result<()> {
+        let (creating, create) = (EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE), create.concat());
+        self.on(Deadline::after(self.timeout), creating, error::commit, move |connection, _| {
+            connection.execute_batch(&create)
         })
         .await
     }

@@ -1,5 +1,4 @@
 use std::future::Future;
-use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Health, Result, Unreadable};
 
@@ -148,12 +147,6 @@ pub trait NeneRows: Send + Sync + 'static {
     /// The store, as in its URL.
     const NAME: &'static str;
 
-    /// The time limit of an operation.
-    fn timeout(&self) -> Duration;
-
-    /// Its statements.
-    fn statements(&self) -> &Statements;
-
     /// Runs a statement that only reads.
     fn read(
         &self,
@@ -173,8 +166,8 @@ pub trait NeneRows: Send + Sync + 'static {
     /// Whether the table is there and as it must be, and what the server's settings support.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;
 
-    /// Creates the table if it is missing.
-    fn prepare(&self) -> impl Future<Output = Result<()>> + Send;
+    /// Creates the table if it is missing, by these statements.
+    fn prepare(&self, create: &[String]) -> impl Future<Output = Result<()>> + Send;
 
     /// As [`Store::close`](leasehold_core::Store::close); by default at once.
     fn close(&self) -> impl Future<Output = ()> + Send {

@@ -1,8 +1,9 @@
 use std::future::Future;
+use std::time::Duration;
 
 use leasehold_core::Result;
 
-use super::{NeneConfig, NeneRows, NeneTable};
+use super::{NeneConfig, NeneRows, NeneTable, Statements};
 use crate::StoreUrl;
 
 /// The configuration of a server in whose databases the table may be.
@@ -19,11 +20,14 @@ pub trait NeneServer: Sized + Send {
     /// `InvalidInput` for another scheme or a wrong value.
     fn parse_for_nene(url: &str) -> Result<(Self, StoreUrl)>;
 
-    /// Connects to the database with this table.
+    /// Connects to the database with this table. Returns the statements and the time limit of an operation too.
     ///
     /// # Errors
     /// As [`NeneServerConfig::connect`].
-    fn connect_to_nene(self, nene: &NeneConfig) -> impl Future<Output = Result<Self::Rows>> + Send;
+    fn connect_to_nene(
+        self,
+        nene: &NeneConfig,
+    ) -> impl Future<Output = Result<(Self::Rows, Statements, Duration)>> + Send;
 }
 
 /// Which server to use, and how.
@@ -69,11 +73,12 @@ impl<S: NeneServer> NeneServerConfig<S> {
     /// # Cancel safety
     /// May be dropped; nothing stays open.
     pub async fn connect(self) -> Result<NeneTable<S::Rows>> {
-        let rows = async {
+        let connected = async {
             self.nene.check()?;
             self.server.connect_to_nene(&self.nene).await
         };
-        let rows = rows.await.map_err(|e| e.with_context(S::Rows::NAME, "connect"))?;
-        Ok(NeneTable::new(rows, self.nene))
+        let connected = connected.await.map_err(|e| e.with_context(S::Rows::NAME, "connect"));
+        let (rows, statements, timeout) = connected?;
+        Ok(NeneTable::new(rows, statements, timeout, self.nene))
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::config::NeneConfig;
 use super::rows::Value::{self, Integer, Text};
-use super::rows::{NeneRow, NeneRows, Page};
+use super::rows::{NeneRow, NeneRows, Page, Statements};
 use super::rules::{Margin, seconds, since, until};
 use crate::{Deadline, outliving};
 
@@ -42,16 +42,18 @@ pub struct NeneTable<R>(Arc<Inner<R>>);
 
 pub(super) struct Inner<R> {
     pub(super) rows: R,
+    statements: Statements,
+    timeout: Duration,
     pub(super) margin: Margin,
     settle: Duration,
     clock: Arc<dyn Clock>,
 }
 
 impl<R: NeneRows> NeneTable<R> {
-    /// The store of these rows.
-    pub fn new(rows: R, config: NeneConfig) -> Self {
+    /// The store of these rows. `timeout` is the time limit of an operation.
+    pub fn new(rows: R, statements: Statements, timeout: Duration, config: NeneConfig) -> Self {
         let NeneConfig { skew, settle, clock, .. } = config;
-        Self(Arc::new(Inner { rows, margin: Margin::of(skew), settle, clock }))
+        Self(Arc::new(Inner { rows, statements, timeout, margin: Margin::of(skew), settle, clock }))
     }
 
     /// Carries out a request that is admitted, to its end even if its caller goes (C15).
@@ -88,7 +90,9 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.rows.prepare()).await
+        self.capabilities()
+            .carry_out("prepare", &(), self.0.rows.prepare(&self.0.statements.create))
+            .await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
@@ -142,7 +146,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
 impl<R: NeneRows> Inner<R> {
     /// When an operation that begins now must have ended.
     pub(super) fn deadline(&self) -> Deadline {
-        Deadline::after(self.rows.timeout())
+        Deadline::after(self.timeout)
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
@@ -300,7 +304,7 @@ impl<R: NeneRows> Inner<R> {
         until: Deadline,
         resource: &str,
     ) -> Result<(i64, Option<NeneRow>)> {
-        let look = &self.rows.statements().look;
+        let look = &self.statements.look;
         let Page { now, rows } =
             self.rows.read(until, look, vec![Text(resource.to_owned())]).await?;
         let row = rows.into_iter().next().transpose().map_err(|damaged| damaged.error)?;
@@ -311,14 +315,14 @@ impl<R: NeneRows> Inner<R> {
     pub(super) async fn page(&self, until: Deadline, after: &str, most: usize) -> Result<Page> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let values = vec![Text(after.to_owned()), Integer(most)];
-        self.rows.read(until, &self.rows.statements().page, values).await
+        self.rows.read(until, &self.statements.page, values).await
     }
 
     /// Adds a row, unless there is one of its resource.
     async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
         let mut values = as_seen(row);
         values.push(Integer(row.acquired_at));
-        self.rows.write(until, &self.rows.statements().insert, values).await
+        self.rows.write(until, &self.statements.insert, values).await
     }
 
     /// Puts a row in the place of one that is still as it was seen, unless the clock has reached `before` by then: when
@@ -334,12 +338,12 @@ impl<R: NeneRows> Inner<R> {
         let mut values = vec![owner, Integer(by.expires_at), Integer(by.acquired_at)];
         values.extend(as_seen(seen));
         values.push(before);
-        self.rows.write(until, &self.rows.statements().replace, values).await
+        self.rows.write(until, &self.statements.replace, values).await
     }
 
     /// Removes a row that is still as it was seen.
     pub(super) async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
-        self.rows.write(until, &self.rows.statements().delete, as_seen(seen)).await
+        self.rows.write(until, &self.statements.delete, as_seen(seen)).await
     }
 }
 
