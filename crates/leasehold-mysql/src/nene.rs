@@ -129,8 +129,7 @@ impl NeneDatabase {
 }
 
 /// What the level depends on.
-const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'super_read_only', \
-     'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on')";
+const SETTINGS: &str = include_str!("sql/shared/settings.sql");
 
 const REPLICAS: &str = "SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'";
 

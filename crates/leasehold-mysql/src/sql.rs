@@ -58,18 +58,15 @@ const SHARED: &[(&str, &str)] = &[
     ("{rows}", include_str!("sql/shared/rows.sql")),
     // The same rows, to be changed: what has a limit is read before.
     ("{own_rows}", include_str!("sql/shared/own_rows.sql")),
-    ("{sees}", SEES_REPLICAS),
+    ("{settings}", include_str!("sql/shared/settings.sql")),
+    // The replicas that this user sees, and whether it sees those of others.
+    ("{replicas}", include_str!("sql/shared/replicas.sql")),
     ("{read_only}", READ_ONLY),
 ];
 
 /// As [`NOW`], but read when it is evaluated, so after a statement has waited for its table: in a session whose time zone
 /// is UTC, of a server that does not make `SYSDATE` the same as `NOW`.
 const LIVE: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
-
-/// Whether this user sees the replicas of others among the threads.
-const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
-     WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', \
-     QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))))";
 
 /// Whether the server is MariaDB, whatever version it reports, and whether its clock can be read during a statement. Only
 /// MariaDB reads such a comment.

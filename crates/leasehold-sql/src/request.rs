@@ -299,24 +299,4 @@ impl Batch {
         }
         Ok(())
     }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Acquire(batch) => batch.len(),
-            Self::Renew(batch) => batch.len(),
-            Self::Release(batch) => batch.len(),
-        }
-    }
-
-    /// In the order of their keys.
-    pub(crate) fn sort(&mut self) {
-        fn sort<R: Request>(batch: &mut [Errand<R>]) {
-            batch.sort_by(|a, b| a.request.key().cmp(b.request.key()));
-        }
-        match self {
-            Self::Acquire(batch) => sort(batch),
-            Self::Renew(batch) => sort(batch),
-            Self::Release(batch) => sort(batch),
-        }
-    }
 }

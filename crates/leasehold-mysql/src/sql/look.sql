@@ -76,14 +76,9 @@ END
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_health()
 SQL SECURITY INVOKER
 BEGIN
-    SELECT {now} AS o_now, version AS o_version, identity AS o_identity,
-        (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
-        {sees} AS o_sees
+    SELECT {now} AS o_now, version AS o_version, identity AS o_identity, {replicas}
     FROM {schema}.leasehold_version;
-    SHOW GLOBAL VARIABLES WHERE Variable_name IN (
-        'version', 'read_only', 'super_read_only', 'innodb_read_only', 'innodb_flush_log_at_trx_commit',
-        'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on', 'group_replication_group_name'
-    );
+    {settings};
     SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected';
     COMMIT;
 END

@@ -95,7 +95,7 @@ impl Queue {
         stalls
     }
 
-    /// Takes the first request that may be sent and those of its kind after it, in key order, with what to remember of
+    /// Takes the first request that may be sent and those of its kind after it, with what to remember of
     /// them. One that waits for an answer, or behind an earlier request of its key, stays.
     pub(super) fn take(&mut self, most: usize) -> Option<(Batch, HashMap<Key, Sent>)> {
         let stalls = self.lanes.values().any(|lane| lane.is_passed);
@@ -124,9 +124,7 @@ impl Queue {
                 None => drop(sent.insert(key, remembered)),
             }
         }
-        let mut batch = batch?;
-        batch.sort();
-        Some((batch, sent))
+        Some((batch?, sent))
     }
 
     /// Whether a request may pass all of its key that wait.

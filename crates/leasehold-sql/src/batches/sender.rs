@@ -41,7 +41,6 @@ impl<S: Server> Sender<S> {
 
     async fn run(mut self) {
         while let Some(batch) = self.next() {
-            let many = batch.len() > 1;
             let is_given_up = match batch {
                 Batch::Acquire(errands) => self.send(errands).await,
                 Batch::Renew(errands) => self.send(errands).await,
@@ -50,18 +49,15 @@ impl<S: Server> Sender<S> {
             if is_given_up.is_break() {
                 return;
             }
-            if many {
-                // Callers that have just been answered often have a next request.
-                tokio::task::yield_now().await;
-            }
         }
     }
 
     /// Sends a batch and answers it, unless the queue has given this task up.
-    async fn send<R: Request>(&mut self, errands: Vec<Errand<R>>) -> ControlFlow<()>
+    async fn send<R: Request>(&mut self, mut errands: Vec<Errand<R>>) -> ControlFlow<()>
     where
         S: Exchange<R>,
     {
+        errands.sort_by(|a, b| a.request.key().cmp(b.request.key()));
         let requests: Vec<_> = errands.iter().map(|errand| &*errand.request).collect();
         // What has no connection by then can still be sent alone, and did not act.
         let first = errands.iter().map(|errand| errand.until).min_by_key(|until| until.left());
@@ -75,9 +71,14 @@ impl<S: Server> Sender<S> {
         if let Some(lane) = self.shared.queue().lanes.get_mut(&self.number) {
             lane.batch.clear();
         }
+        let many = errands.len() > 1;
         for (errand, outcome) in errands.into_iter().zip(outcomes) {
             // The caller may have gone.
             drop(errand.reply.send(outcome));
+        }
+        if many {
+            // Callers that have just been answered often have a next request.
+            tokio::task::yield_now().await;
         }
         ControlFlow::Continue(())
     }

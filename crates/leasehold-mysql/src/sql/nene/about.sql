@@ -3,8 +3,7 @@
 SELECT {now} AS o_now, CONCAT(@@hostname, ':', @@port) AS o_place,
     (SELECT COUNT(*) FROM information_schema.TRIGGERS
      WHERE TRIGGER_SCHEMA = '{database}' AND TRIGGER_NAME = '{table}_guard') AS o_guards,
-    (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
-    {sees} AS o_sees,
+    {replicas},
     (SELECT COLLATION_NAME FROM information_schema.COLUMNS
      WHERE TABLE_SCHEMA = '{database}' AND TABLE_NAME = '{table}' AND COLUMN_NAME = 'resource') AS o_collation,
     (SELECT GROUP_CONCAT(COLUMN_TYPE) FROM information_schema.COLUMNS
