@@ -26,7 +26,7 @@ const OTHERS: usize = 2;
 /// Serialises those who prepare the same database.
 const LOCK: i64 = 0x4c73_6864;
 
-/// The connections of a store. Clones are one.
+/// The connections of a store. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pool {
     pub(crate) connections: Arc<leasehold_sql::Pool<Sessions>>,

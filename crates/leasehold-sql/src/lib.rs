@@ -24,7 +24,6 @@ mod store;
 mod stored;
 #[cfg(feature = "tls")]
 mod tls;
-mod value;
 mod version;
 
 pub use config::{Settings, UrlRules};
@@ -40,15 +39,14 @@ pub use position::Position;
 pub use reply::ReadRows;
 #[doc(hidden)]
 pub use reply::Reply;
-pub use request::Request;
 #[doc(hidden)]
 pub use request::{Errand, Ticket};
+pub use request::{Request, integer, limit, micros, terms};
 pub use session::{Answer, Call, Failed, Row, Session, Source};
 pub use store::SqlStore;
 pub use stored::Stored;
 #[cfg(feature = "tls")]
 pub use tls::trusted;
-pub use value::{integer, limit, micros, terms};
 pub use version::admit_version;
 
 /// The files that create the store's objects, of the folder `sql` beside the file that asks for them: those with the first

@@ -32,7 +32,7 @@ pub(crate) struct Changes {
     wakes: Arc<EventFd>,
 }
 
-/// Ends a wait. Clones are one.
+/// Ends a wait. Clones end the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Waker(Arc<EventFd>);
 
