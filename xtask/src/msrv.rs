@@ -39,11 +39,16 @@ pub(crate) fn msrv() -> Outcome {
 }
 
 /// Published packages whose own `rust-version` is above the workspace's, because a driver's is.
-const NEWER: &[&str] =
-    &["leasehold-mysql", "leasehold-postgres", "leasehold-redis", "leasehold-cli"];
+const NEWER: &[&str] = &[
+    "leasehold-mongodb",
+    "leasehold-mysql",
+    "leasehold-postgres",
+    "leasehold-redis",
+    "leasehold-cli",
+];
 
 /// The features that need one of them.
-const NEWER_FEATURES: &[&str] = &["mysql", "postgres", "redis", "tls"];
+const NEWER_FEATURES: &[&str] = &["mongodb", "mysql", "postgres", "redis", "tls"];
 
 /// The workspace's `rust-version`, in full: 1.85 means 1.85.0.
 fn stated(manifest: &str) -> Outcome<String> {

@@ -53,9 +53,30 @@ pub(crate) enum Source {
         name: &'static str,
         /// The folder in it that has the programs.
         folder: &'static str,
+        /// The Debian packages that its programs need, and those of programs that are not in it.
+        packages: &'static [&'static str],
     },
     /// Somewhere else; the text states where.
     Elsewhere(&'static str),
+}
+
+impl Source {
+    /// Installs it; the error states why that failed.
+    fn install(self, machine: &mut impl Host) -> Result<(), String> {
+        match self {
+            Self::Packages(packages) => machine.install_packages(packages),
+            Self::Backports(packages) => {
+                machine.install_packages(packages).or_else(|_| machine.install_backports(packages))
+            }
+            Self::Wheel { name, packages, .. } => {
+                machine.unpack_wheel(name)?;
+                if packages.is_empty() { Ok(()) } else { machine.install_packages(packages) }
+            }
+            Self::Elsewhere(advice) => {
+                Err(format!("it cannot be installed automatically: {advice}"))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Source {
@@ -64,7 +85,9 @@ impl fmt::Display for Source {
             Self::Packages(packages) | Self::Backports(packages) => {
                 f.write_str(&packages.join(", "))
             }
-            Self::Wheel { name, .. } => f.write_str(name),
+            Self::Wheel { name, packages, .. } => {
+                f.write_str(&[&[*name], *packages].concat().join(", "))
+            }
             Self::Elsewhere(advice) => f.write_str(advice),
         }
     }
@@ -117,18 +140,17 @@ impl fmt::Display for Provision {
 impl Programs {
     /// Finds the programs or installs them.
     pub(crate) fn provide(&self, machine: &mut impl Host) -> Provision {
-        let lacking = match self.find(machine) {
-            Ok(folders) => return Provision::Found(folders),
-            Err(lacking) => lacking,
-        };
-        if let Err(why) = machine.install(self.source) {
-            return Provision::Missing { why: format!("{lacking}, and {why}") };
+        if let Ok(folders) = self.find(machine) {
+            return Provision::Found(folders);
         }
-        match self.find(machine) {
-            Ok(folders) => Provision::Installed(self.source, folders),
-            Err(lacking) => Provision::Missing {
+        // What was installed in part may do: a wheel needs no package whose libraries are there.
+        let installed = self.source.install(machine);
+        match (self.find(machine), installed) {
+            (Ok(folders), _) => Provision::Installed(self.source, folders),
+            (Err(lacking), Ok(())) => Provision::Missing {
                 why: format!("{lacking}, although {} was installed", self.source),
             },
+            (Err(lacking), Err(why)) => Provision::Missing { why: format!("{lacking}, and {why}") },
         }
     }
 
@@ -161,7 +183,7 @@ impl Programs {
             }
         });
         let wheel = match self.source {
-            Source::Wheel { name, folder } => {
+            Source::Wheel { name, folder, .. } => {
                 Some(wheels(machine).join(name).join(folder).display().to_string())
             }
             Source::Packages(_) | Source::Backports(_) | Source::Elsewhere(_) => None,

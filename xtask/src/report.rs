@@ -274,7 +274,8 @@ mod tests {
         let error = Required::parse("sqlight").unwrap_err().to_string();
         assert!(
             error.contains("\"sqlight\"")
-                && error.contains("local, mariadb, mysql, postgres, quorum, redis, sqlite"),
+                && error
+                    .contains("local, mariadb, mongodb, mysql, postgres, quorum, redis, sqlite"),
             "{error}"
         );
     }

