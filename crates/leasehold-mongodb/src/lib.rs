@@ -1,1 +1,24 @@
-//! Leases in a collection of MongoDB, in the documents of the Go library mongo-lock.
+//! Leases in a collection of MongoDB, in the documents of the Go library mongo-lock, so that its clients exclude ours and are
+//! excluded.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod change;
+mod commands;
+mod config;
+mod document;
+mod error;
+mod health;
+mod inner;
+mod ops;
+mod pipeline;
+mod record;
+mod schema;
+mod server;
+mod store;
+mod wakeups;
+
+pub use config::MongodbConfig;
+/// The driver.
+pub use mongodb;
+pub use store::MongodbStore;

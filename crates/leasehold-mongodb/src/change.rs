@@ -1,0 +1,285 @@
+//! Changes that the rules decide here, and not on the server: the documents are read, and written unless another client has
+//! changed them meanwhile.
+
+use std::future::IntoFuture;
+
+use leasehold_core::{Clock, Effect, Error, Key, Now, Result, Table};
+use leasehold_driver::{Deadline, SystemClock};
+use mongodb::ClientSession;
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::options::{ReadConcern, WriteConcern};
+
+use crate::commands::{Commands, Failure, INDEX};
+use crate::document::{Stored, projection};
+use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT};
+use crate::record::{Skew, millis};
+
+/// What was read of some keys.
+struct Loaded {
+    now: Now,
+    table: Table,
+    documents: Vec<Option<(Document, Stored)>>,
+}
+
+/// The result of a change, and when it was decided and how long it took.
+pub(crate) struct Changed<T> {
+    pub(crate) result: T,
+    pub(crate) now: Now,
+    pub(crate) took: std::time::Duration,
+}
+
+impl Commands {
+    /// Applies a rule to some keys: all that it changes is written in one step, in a transaction if there are several.
+    pub(crate) async fn change<T>(
+        &self,
+        keys: &[Key],
+        empty: &Table,
+        skew: Skew,
+        until: Deadline,
+        rule: impl Fn(&mut Table, Now) -> Result<T>,
+    ) -> Result<Changed<T>> {
+        let sent = SystemClock::new().now();
+        loop {
+            let step = match keys {
+                [_] => self.compare_and_set(keys, empty, skew, until, &rule).await,
+                _ => self.in_transaction(keys, empty, skew, until, &rule).await,
+            };
+            match step {
+                Ok((result, now)) => {
+                    let took = SystemClock::new().now().saturating_sub(sent);
+                    return Ok(Changed { result, now, took });
+                }
+                Err(Step::Failed(error)) => return Err(error),
+                Err(Step::Again) if until.left().is_zero() => {
+                    let message = format!(
+                        "{}: other clients changed the keys again and again for {:?}",
+                        self.server(),
+                        until.limit()
+                    );
+                    return Err(Error::unavailable(Effect::NotApplied, message));
+                }
+                Err(Step::Again) => {}
+            }
+        }
+    }
+
+    async fn compare_and_set<T>(
+        &self,
+        keys: &[Key],
+        empty: &Table,
+        skew: Skew,
+        until: Deadline,
+        rule: impl Fn(&mut Table, Now) -> Result<T>,
+    ) -> Result<(T, Now), Step> {
+        let mut loaded = self.load(keys, empty, skew, until, None).await?;
+        let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
+        let command = match loaded.forgotten(keys) {
+            Some(query) => Some(doc! {
+                "delete": self.collection(),
+                "deletes": [{ "q": query, "limit": 1, "hint": INDEX }],
+            }),
+            None => self.update_command(&loaded.updates(keys, skew)),
+        };
+        if let Some(command) = command {
+            let reply = self.write(command, until).await.map_err(|f| self.step(f, until))?;
+            is_done(&reply, 1)?;
+            crate::error::of_write_concern(self.server(), &reply).map_err(Step::Failed)?;
+        }
+        Ok((result, loaded.now))
+    }
+
+    async fn in_transaction<T>(
+        &self,
+        keys: &[Key],
+        empty: &Table,
+        skew: Skew,
+        until: Deadline,
+        rule: impl Fn(&mut Table, Now) -> Result<T>,
+    ) -> Result<(T, Now), Step> {
+        let failed = |error| self.step(Failure::Driver(error), until);
+        let mut session = self.client().start_session().await.map_err(failed)?;
+        let concern = WriteConcern::builder()
+            .w(mongodb::options::Acknowledgment::Majority)
+            .journal(true)
+            .w_timeout(until.left())
+            .build();
+        session
+            .start_transaction()
+            .read_concern(ReadConcern::snapshot())
+            .write_concern(concern)
+            .max_commit_time(until.left())
+            .await
+            .map_err(failed)?;
+        let decided = async {
+            let mut loaded = self.load(keys, empty, skew, until, Some(&mut session)).await?;
+            let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
+            let updates = loaded.updates(keys, skew);
+            if let Some(command) = self.update_command(&updates) {
+                let reply = self.run(command, until, Some(&mut session)).await;
+                is_done(&reply.map_err(|f| self.step(f, until))?, updates.len())?;
+            }
+            Ok((result, loaded.now, !updates.is_empty()))
+        };
+        match decided.await {
+            Ok((result, now, true)) => {
+                self.commit(&mut session, until).await?;
+                Ok((result, now))
+            }
+            Ok((result, now, false)) => {
+                // Nothing was written; the server forgets it by itself if this fails.
+                drop(session.abort_transaction().await);
+                Ok((result, now))
+            }
+            Err(step) => {
+                drop(session.abort_transaction().await);
+                Err(step)
+            }
+        }
+    }
+
+    /// Commits, again while nobody knows whether it was.
+    async fn commit(&self, session: &mut ClientSession, until: Deadline) -> Result<(), Step> {
+        loop {
+            match until.bound(session.commit_transaction().into_future()).await {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error))
+                    if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT)
+                        && !until.left().is_zero() => {}
+                Some(Err(error)) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
+                    return Err(Step::Again);
+                }
+                Some(Err(error)) => {
+                    let error = self.error(Failure::Driver(error), until);
+                    return Err(Step::Failed(error.with_effect(Effect::Unknown)));
+                }
+                None => return Err(Step::Failed(self.error(Failure::Unanswered, until))),
+            }
+        }
+    }
+
+    fn step(&self, failure: Failure, until: Deadline) -> Step {
+        let is_race = matches!(failure.code(), Some(DUPLICATE_KEY | WRITE_CONFLICT));
+        if is_race || failure.has_label(TRANSIENT_TRANSACTION_ERROR) {
+            return Step::Again;
+        }
+        Step::Failed(self.error(failure, until))
+    }
+
+    /// Reads the documents of the keys, in one command and by one look at the server's clock.
+    async fn load(
+        &self,
+        keys: &[Key],
+        empty: &Table,
+        skew: Skew,
+        until: Deadline,
+        session: Option<&mut ClientSession>,
+    ) -> Result<Loaded, Step> {
+        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
+        let stages = vec![
+            doc! { "$match": { "resource": { "$in": names } } },
+            doc! { "$project": projection() },
+            // It has a result also if there is no document.
+            doc! { "$facet": { "found": [{ "$match": {} }] } },
+            doc! { "$set": { "now": "$$NOW" } },
+        ];
+        let reply = self.aggregate(stages, until, session).await;
+        let reply = reply.map_err(|failure| self.step(failure, until))?;
+        let unexpected = || Step::Failed(crate::error::unexpected(self.server(), "no documents"));
+        let reply = reply.0.first().ok_or_else(unexpected)?;
+        let now = millis(*reply.get_datetime("now").map_err(|_| unexpected())?);
+        let now = Now { boot: now, wall_micros: leasehold_core::term::micros_up(now) };
+        let found = reply.get_array("found").map_err(|_| unexpected())?;
+        let mut loaded = Loaded { now, table: empty.clone(), documents: Vec::new() };
+        for key in keys {
+            let of_key = |document: &&Document| {
+                document.get_str("resource").is_ok_and(|name| name == key.as_str())
+            };
+            let document = found.iter().filter_map(Bson::as_document).find(of_key);
+            let stored = document.map(|document| skew.read(document)).transpose();
+            let stored = stored.map_err(|error| Step::Failed(crate::ops::of_key(error, key)))?;
+            if let Some(stored) = &stored {
+                loaded.table.insert(key.clone(), stored.entry.clone());
+            }
+            loaded.documents.push(document.cloned().zip(stored));
+        }
+        Ok(loaded)
+    }
+
+    fn update_command(&self, updates: &[Document]) -> Option<Document> {
+        let command = || doc! { "update": self.collection(), "updates": updates, "ordered": true };
+        (!updates.is_empty()).then(command)
+    }
+}
+
+/// How a try ended that is no success.
+enum Step {
+    /// Another client was faster.
+    Again,
+    Failed(Error),
+}
+
+impl Loaded {
+    /// What finds the document of one key whose counter the rule forgot (C7).
+    fn forgotten(&self, keys: &[Key]) -> Option<Document> {
+        let ([key], [Some((document, _))]) = (keys, self.documents.as_slice()) else { return None };
+        self.table.entry(key).is_none().then(|| unchanged(document))
+    }
+
+    /// The updates of what the rule changed.
+    fn updates(&self, keys: &[Key], skew: Skew) -> Vec<Document> {
+        let mut updates = Vec::new();
+        for (key, before) in keys.iter().zip(&self.documents) {
+            let entry = self.table.entry(key).cloned().unwrap_or_default();
+            let (query, stored) = match before {
+                Some((_, stored)) if stored.entry == entry => continue,
+                None if entry == Default::default() => continue,
+                Some((document, stored)) => (unchanged(document), stored),
+                None => (
+                    doc! { "resource": key.as_str(), "exclusive": { "$exists": false } },
+                    &Stored::none(self.now),
+                ),
+            };
+            let fields = skew.write(stored, &entry);
+            let mut update = doc! { "$set": &fields };
+            let gone: Document = ["counter", "evicted"]
+                .into_iter()
+                .filter(|name| !fields.contains_key(name))
+                .map(|name| (name.to_owned(), Bson::from("")))
+                .collect();
+            if !gone.is_empty() {
+                update.insert("$unset", gone);
+            }
+            updates
+                .push(doc! { "q": query, "u": update, "upsert": before.is_none(), "hint": INDEX });
+        }
+        updates
+    }
+}
+
+/// A query that finds the document only if nobody has changed it.
+fn unchanged(document: &Document) -> Document {
+    let mut query = doc! { "resource": document.get("resource").cloned().unwrap_or(Bson::Null) };
+    for name in ["exclusive", "shared", "counter", "evicted"] {
+        let value = match document.get(name) {
+            Some(value) => doc! { "$eq": value.clone() },
+            None => doc! { "$exists": false },
+        };
+        query.insert(name, value);
+    }
+    query
+}
+
+fn is_done(reply: &Document, updates: usize) -> Result<(), Step> {
+    if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+        let code = error.as_document().and_then(|error| error.get_i32("code").ok());
+        if matches!(code, Some(DUPLICATE_KEY | WRITE_CONFLICT)) {
+            return Err(Step::Again);
+        }
+        let why = error.as_document().and_then(|error| error.get_str("errmsg").ok());
+        let message = format!("the server refuses an update ({})", why.unwrap_or("no reason"));
+        return Err(Step::Failed(Error::unexpected(message).with_effect(Effect::Unknown)));
+    }
+    let found = reply.get("n").and_then(crate::record::integer);
+    if found == i64::try_from(updates).ok() { Ok(()) } else { Err(Step::Again) }
+}

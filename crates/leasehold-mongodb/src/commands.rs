@@ -1,0 +1,237 @@
+//! Commands to the server, each within the time limit of its operation.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::term::micros_up;
+use leasehold_core::{Clock, Now, Result};
+use leasehold_driver::{Deadline, SystemClock};
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::error::Error as DriverError;
+use mongodb::{Client, ClientSession, Database};
+
+use crate::document::projection;
+use crate::error::{self, DUPLICATE_KEY, unanswered, unexpected};
+use crate::record::millis;
+
+/// The unique index that keeps a key to one document.
+pub(crate) const INDEX: &str = "resource_1";
+
+/// The collection of the locks, and how it is spoken to. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Commands(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    database: Database,
+    collection: String,
+    /// The servers, for messages.
+    server: String,
+    timeout: Duration,
+}
+
+/// A document as it was before or after an update, and how long the command took.
+pub(crate) struct Updated {
+    /// `None` if there was none.
+    pub(crate) document: Option<Document>,
+    pub(crate) took: Duration,
+}
+
+/// Which document the reply of an update has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// As it was, and no document is created.
+    Before,
+    /// As it is, and no document is created.
+    After,
+    /// As it is, which is created if there is none.
+    AfterCreating,
+}
+
+impl Commands {
+    pub(crate) fn new(
+        client: Client,
+        database: &str,
+        collection: String,
+        server: String,
+        timeout: Duration,
+    ) -> Self {
+        let database = client.database(database);
+        Self(Arc::new(Inner { client, database, collection, server, timeout }))
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.0.server
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(crate) fn collection(&self) -> &str {
+        &self.0.collection
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.0.timeout)
+    }
+
+    /// Runs a command, in a session's transaction if there is one.
+    pub(crate) async fn run(
+        &self,
+        mut command: Document,
+        until: Deadline,
+        session: Option<&mut ClientSession>,
+    ) -> Result<Document, Failure> {
+        command.insert("maxTimeMS", left(until));
+        let run = self.0.database.run_command(command);
+        let reply = match session {
+            Some(session) => until.bound(run.session(session).into_future()).await,
+            None => until.bound(run.into_future()).await,
+        };
+        match reply {
+            None => Err(Failure::Unanswered),
+            Some(Ok(reply)) => Ok(reply),
+            Some(Err(error)) => Err(Failure::Driver(error)),
+        }
+    }
+
+    /// The server's clock.
+    pub(crate) async fn now(&self, until: Deadline) -> Result<Now> {
+        let hello = self.command(doc! { "hello": 1 }, until).await?;
+        let time = hello.get_datetime("localTime");
+        let boot = millis(*time.map_err(|_| unexpected(self.server(), "no localTime"))?);
+        Ok(Now { boot, wall_micros: micros_up(boot) })
+    }
+
+    /// Runs a command outside of transactions.
+    pub(crate) async fn command(&self, command: Document, until: Deadline) -> Result<Document> {
+        self.run(command, until, None).await.map_err(|failure| self.error(failure, until))
+    }
+
+    /// Runs a command that writes, and ends when a majority of the replica set has it on disk.
+    pub(crate) async fn write(
+        &self,
+        mut command: Document,
+        until: Deadline,
+    ) -> Result<Document, Failure> {
+        command.insert("writeConcern", majority(until));
+        self.run(command, until, None).await
+    }
+
+    /// Updates the document of a key by a pipeline. A race to create it is run again: someone else has created it.
+    pub(crate) async fn update(
+        &self,
+        key: &str,
+        pipeline: &[Document],
+        shows: Shows,
+        until: Deadline,
+    ) -> Result<Updated> {
+        let sent = SystemClock::new().now();
+        loop {
+            let command = doc! {
+                "findAndModify": self.collection(),
+                "query": { "resource": key },
+                "update": pipeline,
+                "upsert": shows == Shows::AfterCreating,
+                "new": shows != Shows::Before,
+                "fields": projection(),
+                "hint": INDEX,
+            };
+            match self.write(command, until).await {
+                Err(failure)
+                    if failure.code() == Some(DUPLICATE_KEY) && !until.left().is_zero() => {}
+                Err(failure) => return Err(self.error(failure, until)),
+                Ok(mut reply) => {
+                    error::of_write_concern(self.server(), &reply)?;
+                    let took = SystemClock::new().now().saturating_sub(sent);
+                    let document = match reply.remove("value") {
+                        Some(Bson::Document(document)) => Some(document),
+                        Some(Bson::Null) => None,
+                        _ => return Err(unexpected(self.server(), "no value")),
+                    };
+                    return Ok(Updated { document, took });
+                }
+            }
+        }
+    }
+
+    /// The first documents that a pipeline of stages finds, and whether there are more.
+    pub(crate) async fn aggregate(
+        &self,
+        stages: Vec<Document>,
+        until: Deadline,
+        session: Option<&mut ClientSession>,
+    ) -> Result<(Vec<Document>, bool), Failure> {
+        let mut command = doc! {
+            "aggregate": self.collection(),
+            "pipeline": stages,
+            "cursor": { "batchSize": 10_000 },
+        };
+        if session.is_none() {
+            // What a majority has cannot be rolled back.
+            command.insert("readConcern", doc! { "level": "majority" });
+        }
+        let mut reply = self.run(command, until, session).await?;
+        let cursor = reply.get_document_mut("cursor").map_err(|_| Failure::Unexpected)?;
+        let (batch, id) = (cursor.remove("firstBatch"), cursor.get_i64("id").unwrap_or(0));
+        let Some(Bson::Array(batch)) = batch else { return Err(Failure::Unexpected) };
+        let document = |one| match one {
+            Bson::Document(document) => Some(document),
+            _ => None,
+        };
+        let found = batch.into_iter().map(document).collect::<Option<_>>();
+        if id != 0 {
+            // A batch has at most 16 MiB. The next page begins behind it, with a cursor of its own.
+            let kill = doc! { "killCursors": self.collection(), "cursors": [id] };
+            drop(self.run(kill, until, None).await);
+        }
+        Ok((found.ok_or(Failure::Unexpected)?, id != 0))
+    }
+
+    pub(crate) fn error(&self, failure: Failure, until: Deadline) -> leasehold_core::Error {
+        match failure {
+            Failure::Driver(error) => error::of(self.server(), error),
+            Failure::Unanswered => unanswered(self.server(), until.limit()),
+            Failure::Unexpected => unexpected(self.server(), "no documents"),
+        }
+    }
+}
+
+/// Why a command has no reply that can be used.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Driver(DriverError),
+    Unanswered,
+    Unexpected,
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> Option<i32> {
+        match self {
+            Self::Driver(error) => error::code(error),
+            Self::Unanswered | Self::Unexpected => None,
+        }
+    }
+
+    pub(crate) fn has_label(&self, label: &str) -> bool {
+        matches!(self, Self::Driver(error) if error.contains_label(label))
+    }
+}
+
+/// What is left of the time limit, in milliseconds, at least one.
+pub(crate) fn left(until: Deadline) -> i64 {
+    i64::try_from(until.left().as_millis()).unwrap_or(i64::MAX).max(1)
+}
+
+pub(crate) fn majority(until: Deadline) -> Document {
+    doc! { "w": "majority", "j": true, "wtimeout": left(until) }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Commands({})", self.server())
+    }
+}

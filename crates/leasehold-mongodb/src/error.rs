@@ -1,0 +1,110 @@
+//! Converts failures of the driver and of the server.
+
+use leasehold_core::{Effect, Error};
+use mongodb::bson::Document;
+use mongodb::error::{CommandError, Error as DriverError, ErrorKind, WriteFailure};
+
+/// The error of a document that is not of the store's form.
+pub(crate) fn damaged(what: &'static str) -> Error {
+    Error::corrupt(what)
+}
+
+/// Why a write was not carried out, although another try can be.
+pub(crate) const DUPLICATE_KEY: i32 = 11_000;
+pub(crate) const WRITE_CONFLICT: i32 = 112;
+
+/// The code of the failure that the server reported.
+pub(crate) fn code(error: &DriverError) -> Option<i32> {
+    match &*error.kind {
+        ErrorKind::Command(CommandError { code, .. }) => Some(*code),
+        ErrorKind::Write(WriteFailure::WriteError(error)) => Some(error.code),
+        ErrorKind::Write(WriteFailure::WriteConcernError(error)) => Some(error.code),
+        _ => None,
+    }
+}
+
+/// The error of a command to `server`.
+pub(crate) fn of(server: &str, error: DriverError) -> Error {
+    let mapped = match &*error.kind {
+        ErrorKind::Command(command) => of_command(server, command),
+        ErrorKind::Authentication { message, .. } => refused_login(server, message),
+        ErrorKind::ServerSelection { message, .. } => unreachable(server, message),
+        ErrorKind::DnsResolve { message, .. } => unreachable(server, message),
+        ErrorKind::ConnectionPoolCleared { message, .. } => unreachable(server, message),
+        ErrorKind::InvalidArgument { message, .. }
+        | ErrorKind::InvalidTlsConfig { message, .. } => {
+            Error::invalid_input(format!("{server} cannot be used: {message}"))
+        }
+        ErrorKind::SessionsNotSupported | ErrorKind::IncompatibleServer { .. } => {
+            Error::incompatible(format!("{server} lacks what the store needs ({})", error.kind))
+        }
+        ErrorKind::InvalidResponse { message, .. } => unexpected(server, message),
+        kind => Error::unavailable(
+            Effect::Unknown,
+            format!("the connection to {server} broke before its reply arrived ({kind})"),
+        ),
+    };
+    mapped.with_source(error)
+}
+
+fn of_command(server: &str, error: &CommandError) -> Error {
+    let CommandError { code, code_name, message, .. } = error;
+    let replied = format!("{server} replied: {message} ({code_name})");
+    match *code {
+        // Unauthorized.
+        13 => Error::denied(format!(
+            "{replied}; the page of the store lists the privileges that its user needs"
+        )),
+        // AuthenticationFailed, UserNotFound.
+        18 | 11 => refused_login(server, message),
+        // The hint that each write carries.
+        2 if message.contains("hint provided does not correspond") => no_index(server),
+        // NotWritablePrimary, NotPrimaryNoSecondaryOk, and the older code: it did not begin.
+        10_107 | 13_435 | 10_058 | WRITE_CONFLICT => {
+            Error::unavailable(Effect::NotApplied, replied)
+        }
+        // MaxTimeMSExpired, Interrupted…, ShutdownInProgress, PrimarySteppedDown, NotYetInitialized and what networks cause.
+        50 | 11_600 | 11_601 | 11_602 | 13_436 | 91 | 189 | 94 | 6 | 7 | 89 | 9_001 | 134 | 262 => {
+            Error::unavailable(Effect::Unknown, replied)
+        }
+        // FailedToParse, TypeMismatch, CommandNotFound and an unknown stage or operator: no pipelines in updates.
+        9 | 14 | 59 | 40_324 | 168 => {
+            Error::incompatible(format!("{replied}; the store needs MongoDB 4.4 or newer"))
+        }
+        _ => Error::unexpected(replied).with_effect(Effect::Unknown),
+    }
+}
+
+/// The failure in a reply that reports none: a write that too few servers have (yet).
+pub(crate) fn of_write_concern(server: &str, reply: &Document) -> Result<(), Error> {
+    let Ok(failure) = reply.get_document("writeConcernError") else { return Ok(()) };
+    let why = failure.get_str("errmsg").unwrap_or("no reason");
+    Err(Error::unavailable(
+        Effect::Unknown,
+        format!("{server} wrote, but not on a majority of the replica set in time ({why})"),
+    ))
+}
+
+pub(crate) fn no_index(server: &str) -> Error {
+    Error::incompatible(format!(
+        "the collection on {server} has no index resource_1, without which two clients could hold one key; run `leasehold \
+         init`, or mongo-lock's CreateIndexes"
+    ))
+}
+
+pub(crate) fn unanswered(server: &str, limit: std::time::Duration) -> Error {
+    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
+}
+
+pub(crate) fn unexpected(server: &str, what: &str) -> Error {
+    Error::unexpected(format!("{server} sent an unexpected reply ({what})"))
+        .with_effect(Effect::Unknown)
+}
+
+fn refused_login(server: &str, why: &str) -> Error {
+    Error::denied(format!("{server} refuses the login ({why})"))
+}
+
+fn unreachable(server: &str, why: &str) -> Error {
+    Error::unavailable(Effect::NotApplied, format!("no server of {server} can be used ({why})"))
+}

@@ -1,0 +1,188 @@
+//! Updates that decide on the server: one for each request about a lease of one key, as a pipeline of stages.
+//!
+//! The first stage adds what the request gives as the field `lh`, the last removes it. A refused request leaves the document
+//! as it was, which costs the server no write. [`Table`](leasehold_core::Table) has the same rules, in Rust.
+
+mod acquire;
+mod release;
+mod renew;
+
+use mongodb::bson::{Bson, Document, doc};
+
+pub(crate) use acquire::acquire;
+pub(crate) use release::release;
+pub(crate) use renew::renew;
+
+use crate::record::free;
+
+/// A pipeline for a request that gives these parameters.
+fn stages(given: Document, stages: Vec<Document>) -> Vec<Document> {
+    let first = doc! { "$set": { "lh": { "$literal": given } } };
+    let last = doc! { "$unset": "lh" };
+    [first].into_iter().chain(stages).chain([last]).collect()
+}
+
+/// A stage that sets fields.
+fn set(fields: Document) -> Document {
+    doc! { "$set": fields }
+}
+
+fn cond(condition: impl Into<Bson>, then: impl Into<Bson>, otherwise: impl Into<Bson>) -> Bson {
+    let branches = [condition.into(), then.into(), otherwise.into()];
+    doc! { "$cond": branches.to_vec() }.into()
+}
+
+fn all(conditions: Vec<Bson>) -> Bson {
+    doc! { "$and": conditions }.into()
+}
+
+fn not(condition: Bson) -> Bson {
+    doc! { "$not": [condition] }.into()
+}
+
+fn eq(one: impl Into<Bson>, other: impl Into<Bson>) -> Bson {
+    doc! { "$eq": [one.into(), other.into()] }.into()
+}
+
+fn has_type(value: &str, types: &[&str]) -> Bson {
+    doc! { "$in": [{ "$type": value }, types] }.into()
+}
+
+const INTEGERS: &[&str] = &["int", "long"];
+
+/// A record, by the path of its document.
+#[derive(Clone, Copy)]
+struct Of<'a>(&'a str);
+
+/// An element of `shared.locks`, in an expression about each of them.
+const EACH: Of<'_> = Of("$$lock");
+const EXCLUSIVE: Of<'_> = Of("$exclusive");
+
+impl Of<'_> {
+    fn field(self, name: &str) -> String {
+        format!("{}.{name}", self.0)
+    }
+
+    fn ends(self) -> Bson {
+        has_type(&self.field("expiresAt"), &["date"])
+    }
+
+    /// Whether a client of Leasehold wrote it.
+    fn is_ours(self) -> Bson {
+        has_type(&self.field("token"), INTEGERS)
+    }
+
+    fn is(self, field: &str, value: impl Into<Bson>) -> Bson {
+        eq(self.field(field), value)
+    }
+
+    /// By how much before `expiresAt` its holder's term ends.
+    fn skew(self) -> Bson {
+        let skew = self.field("skew");
+        cond(has_type(&skew, INTEGERS), skew, "$lh.skew")
+    }
+
+    /// Whether its holder's term is over (C6).
+    fn is_over(self) -> Bson {
+        let end = doc! { "$subtract": [self.field("expiresAt"), self.skew()] };
+        all(vec![self.ends(), doc! { "$gte": ["$$NOW", end] }.into()])
+    }
+
+    /// Whether it is the lease that the request names, by its token too if it gives one (C3).
+    fn is_named(self) -> Bson {
+        let has_token =
+            doc! { "$or": [eq("$lh.token", Bson::Null), self.is("token", "$lh.token")] };
+        all(vec![self.is("lockId", "$lh.id"), has_token.into()])
+    }
+
+    /// Whether its holder has not released it.
+    fn is_not_kept(self) -> Bson {
+        not(self.is("kept", true))
+    }
+
+    fn is_held(self) -> Bson {
+        all(vec![self.is_not_kept(), not(self.is_over())])
+    }
+
+    /// Whether it excludes others: another client's for `skew` longer than it states (C5).
+    fn excludes(self) -> Bson {
+        let longer = cond(self.is_ours(), 0, "$lh.skew");
+        let end = doc! { "$add": [self.field("expiresAt"), longer] };
+        doc! { "$or": [not(self.ends()), { "$lt": ["$$NOW", end] }] }.into()
+    }
+
+    /// Whether a record has the form that mongo-lock and this store write.
+    fn is_sound(self) -> Bson {
+        all(vec![
+            has_type(&self.field("lockId"), &["string"]),
+            has_type(&self.field("expiresAt"), &["date", "null", "missing"]),
+            has_type(&self.field("token"), &["int", "long", "missing"]),
+        ])
+    }
+
+    /// The fields of a longer term (C6: never a shorter one). `before` tells when the term ended that it continues.
+    fn extension(self) -> Document {
+        let end = doc! { "$max": [self.field("expiresAt"), { "$add": ["$$NOW", "$lh.term"] }] };
+        let ends = all(vec![self.ends(), has_type("$lh.term", INTEGERS)]);
+        doc! {
+            "renewedAt": "$$NOW",
+            "before": self.field("expiresAt"),
+            "expiresAt": cond(ends, end, Bson::Null),
+        }
+    }
+}
+
+/// Whether the whole document has the form that mongo-lock and this store write; a new one has nothing yet.
+fn is_sound() -> Bson {
+    let is_new = all(vec![has_type("$exclusive", &["missing"]), has_type("$shared", &["missing"])]);
+    let exclusive = all(vec![
+        has_type("$exclusive.acquired", &["bool"]),
+        doc! { "$or": [eq("$exclusive.acquired", false), EXCLUSIVE.is_sound()] }.into(),
+    ]);
+    let locks = doc! { "$map": { "input": "$lh.locks", "as": "lock", "in": EACH.is_sound() } };
+    let shared = all(vec![
+        has_type("$shared.locks", &["array"]),
+        has_type("$shared.count", INTEGERS),
+        eq("$shared.count", doc! { "$size": "$lh.locks" }),
+        doc! { "$allElementsTrue": [locks] }.into(),
+    ]);
+    all(vec![
+        has_type("$counter", &["int", "long", "missing"]),
+        has_type("$evicted", &["array", "missing"]),
+        doc! { "$or": [is_new, all(vec![exclusive, shared])] }.into(),
+    ])
+}
+
+/// A stage that sets `lh.locks`, `lh.marks` and `lh.taken` to what of the document can be used safely, whatever it holds.
+fn usable() -> Document {
+    let array = |path: &str| cond(has_type(path, &["array"]), path, Bson::Array(Vec::new()));
+    set(doc! {
+        "lh.locks": array("$shared.locks"),
+        "lh.marks": array("$evicted"),
+        "lh.taken": EXCLUSIVE.is("acquired", true),
+    })
+}
+
+/// The shared locks for which this holds.
+fn locks(condition: Bson) -> Document {
+    doc! { "$filter": { "input": "$lh.locks", "as": "lock", "cond": condition } }
+}
+
+fn any(filtered: Document) -> Bson {
+    doc! { "$gt": [{ "$size": filtered }, 0] }.into()
+}
+
+/// Shared locks that each `change` turned into another one.
+fn changed_locks(change: Bson) -> Document {
+    doc! { "$map": { "input": "$lh.locks", "as": "lock", "in": change } }
+}
+
+/// The sub-document `shared` with these locks.
+fn shared(locks: impl Into<Bson>) -> Bson {
+    let locks = locks.into();
+    doc! { "count": { "$toLong": { "$size": [locks.clone()] } }, "locks": locks }.into()
+}
+
+fn nobody() -> Bson {
+    doc! { "$literal": free() }.into()
+}

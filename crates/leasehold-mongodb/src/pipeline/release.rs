@@ -1,0 +1,64 @@
+use leasehold_core::ReleaseEntry;
+use mongodb::bson::{Bson, Document, doc};
+
+use super::{
+    EACH, EXCLUSIVE, Of, all, any, cond, has_type, is_sound, locks, nobody, not, set, shared,
+    stages, usable,
+};
+use crate::record::{Skew, id_text, milliseconds};
+
+/// Ends a lease of one key, or keeps the key taken.
+pub(crate) fn release(lease: &ReleaseEntry, skew: Skew) -> Vec<Document> {
+    let given = doc! {
+        "id": id_text(lease.id()),
+        "token": lease.token().map(i64::from),
+        "keep": lease.keep().map(|keep| milliseconds(keep + skew.0)),
+        "skew": milliseconds(skew.0),
+    };
+    stages(given, vec![usable(), found(), outcome()])
+}
+
+/// The lease, unless its holder released it already.
+fn own(of: Of<'_>) -> Bson {
+    all(vec![of.is_named(), of.is_not_kept()])
+}
+
+fn kept(of: Of<'_>) -> Bson {
+    all(vec![of.is_named(), not(of.is_not_kept()), not(of.is_over())])
+}
+
+fn found() -> Document {
+    let in_exclusive = |condition: Bson| all(vec!["$lh.taken".into(), condition]);
+    let keeps = has_type("$lh.keep", super::INTEGERS);
+    let is_kept: Bson =
+        doc! { "$or": [in_exclusive(kept(EXCLUSIVE)), any(locks(kept(EACH)))] }.into();
+    set(doc! {
+        "lh.sound": is_sound(),
+        "lh.inExclusive": in_exclusive(own(EXCLUSIVE)),
+        "lh.inShared": any(locks(own(EACH))),
+        "lh.nothing": all(vec![keeps, is_kept]),
+    })
+}
+
+fn outcome() -> Document {
+    let keeps = |of: Of<'_>| all(vec![has_type("$lh.keep", super::INTEGERS), not(of.is_over())]);
+    let to_keep = |of: Of<'_>| -> Bson {
+        doc! { "$mergeObjects": [of.0, {
+            "kept": true,
+            "expiresAt": { "$add": ["$$NOW", "$lh.keep"] },
+            "skew": "$lh.skew",
+        }] }
+        .into()
+    };
+    let acts = |found: &str| all(vec!["$lh.sound".into(), not("$lh.nothing".into()), found.into()]);
+    let remaining = locks(not(all(vec![own(EACH), not(keeps(EACH))])));
+    // Of the remaining ones, the lease's own is kept.
+    let after = doc! { "$let": { "vars": { "remaining": remaining }, "in": {
+        "$map": { "input": "$$remaining", "as": "lock", "in": cond(own(EACH), to_keep(EACH), EACH.0) },
+    } } };
+    set(doc! {
+        "exclusive": cond(acts("$lh.inExclusive"),
+            cond(keeps(EXCLUSIVE), to_keep(EXCLUSIVE), nobody()), "$exclusive"),
+        "shared": cond(acts("$lh.inShared"), shared(after), "$shared"),
+    })
+}
