@@ -15,10 +15,12 @@ pub mod contender;
 pub mod crowd;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod data;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
 mod directory;
 pub mod faulty;
 pub mod limits;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "nene")]
@@ -42,7 +44,7 @@ pub mod stalls;
 pub mod urls;
 mod waiting;
 
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
 pub use directory::new_directory;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use leasehold_core::Note;

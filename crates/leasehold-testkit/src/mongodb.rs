@@ -1,0 +1,3 @@
+//! MongoDB in tests.
+
+pub mod mongo_lock;
