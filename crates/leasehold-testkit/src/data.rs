@@ -38,19 +38,6 @@ impl Data {
     }
 }
 
-/// A program of a server, on `PATH` or in these folders.
-pub(crate) fn program(
-    name: &str,
-    folders: impl IntoIterator<Item = impl Into<PathBuf>>,
-) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&path).chain(folders.into_iter().map(Into::into));
-    let found = folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()));
-    found.ok_or_else(|| {
-        Failure::new(format!("there is no {name}, which `cargo xtask servers` installs"))
-    })
-}
-
 /// Runs a program in this directory, which is then a user's who is not root.
 pub(crate) fn run(directory: &Path, program: &Path, words: &[String]) -> Result<()> {
     let mut command = unprivileged(directory)?;

@@ -9,7 +9,7 @@
     reason = "for the tests of this repository, which fail by panicking"
 )]
 
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
 pub mod authority;
 pub mod contender;
 pub mod crowd;
@@ -28,11 +28,13 @@ pub mod nene;
 pub mod page;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres"))]
+mod program;
 pub mod read_only;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod requests;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
 pub mod server_process;
 #[cfg(feature = "quorum")]
 pub mod settled;

@@ -12,7 +12,8 @@ use leasehold_mysql::mysql_async::{OptsBuilder, Row};
 pub use shared::pool;
 
 use crate::LONG;
-use crate::data::{Data, program};
+use crate::data::Data;
+use crate::program::program;
 use crate::server_process::{ServerProcess, start_at_a_free_port};
 use crate::sql::SqlTestServer as _;
 

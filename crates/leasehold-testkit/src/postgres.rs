@@ -12,7 +12,7 @@ use leasehold_postgres::tokio_postgres::{Client, NoTls, Row};
 
 pub use shared::pool;
 
-use crate::data::{self, Data, run};
+use crate::data::{Data, run};
 use crate::server_process::ServerProcess;
 use crate::sql::SqlTestServer as _;
 use crate::until;
@@ -119,7 +119,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
     versions.sort_by_key(|version| {
         std::cmp::Reverse(version.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()))
     });
-    data::program(name, versions.into_iter().map(|version| version.join("bin")))
+    crate::program::program(name, versions.into_iter().map(|version| version.join("bin")))
 }
 
 /// Puts a new cluster into the folder `data` of this directory. The first is made, the others are its copies.

@@ -1,0 +1,379 @@
+//! Real replica sets of MongoDB for tests.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use leasehold_conformance::{Result, ServerClock, WallStep};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Document, doc};
+
+use super::{DATABASE, ROOT, Server};
+use crate::{in_time, new_directory, until};
+
+/// Servers that keep the same data; one of them is the primary.
+///
+/// On a [`ServerClock`] the primary is lost only with its process or by [`step_down`](Self::step_down): no time that passes on
+/// the clock is too long a silence for the others, and [`step_up`](Self::step_up) makes another one the primary. What waits for
+/// several servers here moves their clock, by which they do their work.
+pub struct ReplicaSet {
+    pub nodes: Vec<Server>,
+    is_secured: bool,
+}
+
+/// How a replica set is started.
+pub struct SetOptions {
+    /// What its servers read instead of the machine's clock.
+    pub clock: Option<ServerClock>,
+    /// How many servers: one or three.
+    pub nodes: usize,
+    pub settings: Vec<String>,
+    /// Whether it lets in only [`ROOT`] and the users whom a test adds.
+    pub is_secured: bool,
+}
+
+/// Its name.
+pub const NAME: &str = "rs";
+
+/// How long the others wait for a silent primary before they elect another one.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// So much passes on a clock at a time while something is awaited that a server does by it.
+const STEP: Duration = Duration::from_millis(100);
+
+impl Default for SetOptions {
+    fn default() -> Self {
+        Self { clock: None, nodes: 3, settings: Vec::new(), is_secured: false }
+    }
+}
+
+impl ReplicaSet {
+    /// Starts one of so many servers.
+    pub async fn start(nodes: usize) -> Result<Self> {
+        Self::start_on(None, nodes).await
+    }
+
+    /// Starts one that reads this clock.
+    pub async fn start_on(clock: Option<ServerClock>, nodes: usize) -> Result<Self> {
+        Self::start_with(SetOptions { clock, nodes, ..SetOptions::default() }).await
+    }
+
+    /// Starts one. Its first server is the primary, and all have what it has.
+    pub async fn start_with(options: SetOptions) -> Result<Self> {
+        let mut settings = vec!["--replSet", NAME, "--oplogSize", "256"];
+        settings.extend(options.settings.iter().map(String::as_str));
+        let key = if options.is_secured { put_key()?.display().to_string() } else { String::new() };
+        if options.is_secured {
+            settings.extend(["--keyFile", &key]);
+        }
+        let starting =
+            (0..options.nodes).map(|_| Server::start_on(options.clock.clone(), &settings));
+        let mut this = Self { nodes: try_join_all(starting).await?, is_secured: false };
+        // One server elects itself at once. Those that join it need no election.
+        let first = &this.nodes[0];
+        first.command("admin", doc! { "replSetInitiate": this.config(1) }).await?;
+        this.until(async || is_primary(first).await).await;
+        if options.is_secured {
+            this.nodes[0].secure().await?;
+            this.is_secured = true;
+        }
+        if options.nodes > 1 {
+            let config = this.config(options.nodes);
+            this.nodes[0]
+                .command("admin", doc! { "replSetReconfig": config, "force": true })
+                .await?;
+        }
+        this.until_well().await;
+        // Only now do the others have all users.
+        this.nodes.iter_mut().for_each(|node| node.is_secured = options.is_secured);
+        this.until_replicated(&this.nodes[0]).await;
+        Ok(this)
+    }
+
+    /// The configuration with the first servers.
+    fn config(&self, nodes: usize) -> Document {
+        let members: Vec<_> = (0i32..)
+            .zip(&self.nodes[..nodes])
+            .map(|(id, node)| doc! { "_id": id, "host": node.address() })
+            .collect();
+        let has_clock = self.nodes[0].clock.is_some();
+        let silence = if has_clock { i64::from(i32::MAX) } else { millis(SILENCE) };
+        let settings = doc! {
+            "electionTimeoutMillis": silence,
+            "heartbeatIntervalMillis": 100,
+            "heartbeatTimeoutSecs": silence / 1_000,
+        };
+        doc! { "_id": NAME, "version": 1, "members": members, "settings": settings }
+    }
+
+    /// Where a store connects to.
+    pub fn url(&self) -> String {
+        if self.is_secured {
+            let [user, password] = ROOT;
+            return self.url_of(user, password);
+        }
+        format!("mongodb://{}/{DATABASE}?replicaSet={NAME}", self.addresses())
+    }
+
+    /// Where a store connects to as this user.
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        let addresses = self.addresses();
+        format!(
+            "mongodb://{user}:{password}@{addresses}/{DATABASE}?replicaSet={NAME}&authSource=admin"
+        )
+    }
+
+    fn addresses(&self) -> String {
+        self.nodes.iter().map(Server::address).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn servers(&self) -> Vec<&Server> {
+        self.nodes.iter().collect()
+    }
+
+    /// Waits until it has a primary, which is the one that was elected last.
+    pub async fn primary(&self) -> &Server {
+        let mut found = None;
+        until(async || {
+            found = self.find_primary().await;
+            found.is_some()
+        })
+        .await;
+        found.expect("it was found")
+    }
+
+    /// A primary that was paused may not know yet that there is another.
+    async fn find_primary(&self) -> Option<&Server> {
+        let elections = join_all(self.nodes.iter().map(election)).await;
+        let elected = elections.into_iter().zip(&self.nodes);
+        elected
+            .filter_map(|(at, node)| Some((at?, node)))
+            .max_by_key(|(at, _)| *at)
+            .map(|(_, node)| node)
+    }
+
+    /// Makes another server the primary, which is returned. A primary without others becomes it again after a second.
+    pub async fn step_down(&self) -> Result<&Server> {
+        let old = self.primary().await;
+        let alone = self.nodes.len() == 1;
+        let command = if alone {
+            doc! { "replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true }
+        } else {
+            doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5 }
+        };
+        old.command("admin", command).await?;
+        let mut new = None;
+        self.until(async || {
+            new = self.find_primary().await.filter(|new| alone || new.port() != old.port());
+            new.is_some()
+        })
+        .await;
+        let new = new.expect("it was found");
+        self.until_followed(new).await;
+        Ok(new)
+    }
+
+    /// Makes this server the primary.
+    pub async fn step_up(&self, at: usize) {
+        let node = &self.nodes[at];
+        let stand = async || node.command("admin", doc! { "replSetStepUp": 1 }).await.is_ok();
+        self.until(stand).await;
+        self.until(async || is_primary(node).await).await;
+        self.until_followed(node).await;
+    }
+
+    /// Starts a server again in its directory, and waits until it is a part of the set.
+    pub async fn restart(&self, at: usize) -> Result<()> {
+        self.nodes[at].restart().await?;
+        self.until_well().await;
+        Ok(())
+    }
+
+    /// Waits until one running server is the primary and all others follow.
+    pub async fn until_well(&self) {
+        let well = async || {
+            let states = join_all(self.nodes.iter().map(state)).await;
+            let count = |name| {
+                let states = states.iter().flatten();
+                states.filter(|state| state.get_bool(name).unwrap_or(false)).count()
+            };
+            count("isWritablePrimary") == 1 && count("secondary") == self.running() - 1
+        };
+        self.until(well).await;
+    }
+
+    /// Waits until the others have found their new primary, for which they need a clock that moves.
+    async fn until_followed(&self, primary: &Server) {
+        if primary.clock.is_some() {
+            self.until_replicated(primary).await;
+        }
+    }
+
+    /// Waits until all running servers have what the primary has.
+    async fn until_replicated(&self, primary: &Server) {
+        let all = i32::try_from(self.running()).expect("they are few");
+        let note = doc! { "appendOplogNote": 1, "data": { "all": "have this" }, "writeConcern": { "w": all } };
+        let mut noted = pin!(in_time(primary.command("admin", note)));
+        loop {
+            match tokio::time::timeout(STEP, noted.as_mut()).await {
+                Ok(noted) => return drop(noted.unwrap()),
+                Err(_) => self.tick(),
+            }
+        }
+    }
+
+    fn running(&self) -> usize {
+        self.nodes.iter().filter(|node| node.lock().is_some()).count()
+    }
+
+    /// Waits while the clock moves.
+    async fn until(&self, mut holds: impl AsyncFnMut() -> bool) {
+        until(async || {
+            let holds = holds().await;
+            if !holds {
+                self.tick();
+            }
+            holds
+        })
+        .await;
+    }
+
+    /// A server alone has nobody to wait for.
+    fn tick(&self) {
+        if self.nodes[0].clock.is_some() && self.nodes.len() > 1 {
+            self.advance(STEP).unwrap();
+        }
+    }
+
+    /// Lets time pass on its clock.
+    pub fn advance(&self, by: Duration) -> Result {
+        Server::advance(&self.servers(), by)
+    }
+
+    /// Steps its clock.
+    pub fn step_wall(&self, step: WallStep) -> Result {
+        Server::step_wall(&self.servers(), step)
+    }
+}
+
+/// What a server says about itself, unless it was killed or is paused.
+async fn state(node: &Server) -> Option<Document> {
+    let soon = Duration::from_millis(300);
+    tokio::time::timeout(soon, node.hello()).await.ok()?.ok()
+}
+
+/// The election that made this server the primary, if it is that.
+async fn election(node: &Server) -> Option<ObjectId> {
+    let state = state(node).await?;
+    state.get_bool("isWritablePrimary").ok()?.then(|| state.get_object_id("electionId").ok())?
+}
+
+async fn is_primary(node: &Server) -> bool {
+    election(node).await.is_some()
+}
+
+/// A file with the secret that servers of a set share, which only their user may read.
+fn put_key() -> Result<PathBuf> {
+    // It ends with the directories of all servers.
+    let file = new_directory()?.keep().join("key");
+    std::fs::write(&file, "secret0123456789")?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).expect("it is short")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::now;
+    use super::*;
+
+    /// Writes what a majority then has.
+    async fn write(node: &Server) -> Result<Document> {
+        let concern = doc! { "w": "majority", "j": true };
+        node.command(DATABASE, doc! { "insert": "c", "documents": [{}], "writeConcern": concern })
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_set_of_one_has_a_primary() {
+        let set = ReplicaSet::start(1).await.unwrap();
+        write(&set.nodes[0]).await.unwrap();
+        set.nodes[0].restart().await.unwrap();
+        write(set.primary().await).await.unwrap();
+        write(set.step_down().await.unwrap()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_set_of_three_has_another_primary_when_one_ends() {
+        let set = ReplicaSet::start(3).await.unwrap();
+        write(&set.nodes[0]).await.unwrap();
+        let second = set.step_down().await.unwrap();
+        write(second).await.unwrap();
+        second.kill();
+        let third = set.primary().await;
+        assert_ne!(third.port(), second.port());
+        write(third).await.unwrap();
+        second.restart().await.unwrap();
+        set.until_well().await;
+        third.pause();
+        let fourth = async || {
+            let found = set.find_primary().await;
+            found.is_some_and(|found| found.port() != third.port())
+        };
+        until(fourth).await;
+        third.resume();
+        write(set.primary().await).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_set_lives_on_a_clock_that_stands_still() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ServerClock::new(directory.path().join("clock")).unwrap();
+        let set = ReplicaSet::start_on(Some(clock.clone()), 3).await.unwrap();
+        for by in [1, 1_000, 86_400_000].map(Duration::from_millis) {
+            set.advance(by).unwrap();
+            let time = now(&set.nodes[0]).await.timestamp_millis();
+            assert_eq!(u64::try_from(time).unwrap(), clock.wall_micros() / 1_000);
+            write(&set.nodes[0]).await.unwrap();
+        }
+        write(set.step_down().await.unwrap()).await.unwrap();
+        set.step_up(0).await;
+        write(&set.nodes[0]).await.unwrap();
+        set.nodes[0].kill();
+        set.step_up(1).await;
+        write(&set.nodes[1]).await.unwrap();
+        set.restart(0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_clock_of_a_set_of_one_does_not_move_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ServerClock::new(directory.path().join("clock")).unwrap();
+        let start = clock.wall_micros();
+        let set = ReplicaSet::start_on(Some(clock.clone()), 1).await.unwrap();
+        write(&set.nodes[0]).await.unwrap();
+        set.restart(0).await.unwrap();
+        write(&set.nodes[0]).await.unwrap();
+        assert_eq!(clock.wall_micros(), start);
+    }
+
+    #[tokio::test]
+    async fn a_secured_set_lets_in_who_has_the_password() {
+        for nodes in [1, 3] {
+            let options = SetOptions { nodes, is_secured: true, ..SetOptions::default() };
+            let set = ReplicaSet::start_with(options).await.unwrap();
+            for node in &set.nodes {
+                let list = doc! { "listDatabases": 1 };
+                assert!(node.command("admin", list.clone()).await.is_ok());
+                let other = node.client_of("root", "other").unwrap();
+                assert!(other.database("admin").run_command(list).await.is_err());
+            }
+        }
+    }
+}
