@@ -130,6 +130,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/first-contact.md")]
     struct FirstContact;
+    #[doc = include_str!("../../../docs/migrating/mongo-lock.md")]
+    struct MongoLock;
     #[doc = include_str!("../../../docs/migrating/nene.md")]
     struct Nene;
     #[doc = include_str!("../../../docs/migrating/redlock.md")]
