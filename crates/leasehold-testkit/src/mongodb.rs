@@ -109,12 +109,15 @@ impl Server {
         command.extend(OWN.iter().map(|&setting| setting.to_owned()));
         command.extend(self.settings.iter().cloned());
         self.process.run(&command, async || self.hello().await.is_ok()).await?;
-        match &self.clock {
-            Some(clock) if self.wall_millis().await? != clock.wall_micros() / 1_000 => {
-                Err(Failure::new("libfaketime, which `cargo xtask servers` installs, is not there"))
-            }
-            _ => Ok(()),
+        let Some(clock) = &self.clock else { return Ok(()) };
+        if self.wall_millis().await? != clock.wall_micros() / 1_000 {
+            let why = "libfaketime, which `cargo xtask servers` installs, is not there";
+            return Err(Failure::new(why));
         }
+        // It notes each start by its time, and does not start twice at one. A secured server keeps its notes.
+        drop(self.command("local", doc! { "drop": "startup_log" }).await);
+        drop(self.command("admin", doc! { "fsync": 1 }).await);
+        Ok(())
     }
 
     /// Adds [`ROOT`]: whoever connects from this machine may add the first user.
@@ -291,8 +294,10 @@ mod tests {
         let back = WallStep::Back(Duration::from_secs(3_600));
         Server::step_wall(&[&server], back).unwrap();
         assert_eq!(now(&server).await.timestamp_millis(), start + 82_801_500);
-        server.restart().await.unwrap();
-        assert_eq!(now(&server).await.timestamp_millis(), start + 82_801_500);
+        for _ in 0..2 {
+            server.restart().await.unwrap();
+            assert_eq!(now(&server).await.timestamp_millis(), start + 82_801_500);
+        }
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Document, doc};
 
 use super::{DATABASE, ROOT, Server};
-use crate::{in_time, new_directory, until};
+use crate::{in_time, new_directory};
 
 /// Servers that keep the same data; one of them is the primary.
 ///
@@ -75,7 +75,7 @@ impl ReplicaSet {
         // One server elects itself at once. Those that join it need no election.
         let first = &this.nodes[0];
         first.command("admin", doc! { "replSetInitiate": this.config(1) }).await?;
-        this.until(async || is_primary(first).await).await;
+        this.until_primary(first).await;
         if options.is_secured {
             this.nodes[0].secure().await?;
             this.is_secured = true;
@@ -136,13 +136,15 @@ impl ReplicaSet {
 
     /// Waits until it has a primary, which is the one that was elected last.
     pub async fn primary(&self) -> &Server {
-        let mut found = None;
-        until(async || {
-            found = self.find_primary().await;
-            found.is_some()
-        })
-        .await;
-        found.expect("it was found")
+        let found = async {
+            loop {
+                if let Some(found) = self.find_primary().await {
+                    return found;
+                }
+                self.pause().await;
+            }
+        };
+        in_time(found).await
     }
 
     /// A primary that was paused may not know yet that there is another.
@@ -165,13 +167,16 @@ impl ReplicaSet {
             doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5 }
         };
         old.command("admin", command).await?;
-        let mut new = None;
-        self.until(async || {
-            new = self.find_primary().await.filter(|new| alone || new.port() != old.port());
-            new.is_some()
-        })
-        .await;
-        let new = new.expect("it was found");
+        let other = async {
+            loop {
+                let new = self.find_primary().await;
+                if let Some(new) = new.filter(|new| alone || new.port() != old.port()) {
+                    return new;
+                }
+                self.pause().await;
+            }
+        };
+        let new = in_time(other).await;
         self.until_followed(new).await;
         Ok(new)
     }
@@ -179,9 +184,13 @@ impl ReplicaSet {
     /// Makes this server the primary.
     pub async fn step_up(&self, at: usize) {
         let node = &self.nodes[at];
-        let stand = async || node.command("admin", doc! { "replSetStepUp": 1 }).await.is_ok();
-        self.until(stand).await;
-        self.until(async || is_primary(node).await).await;
+        let stand = async {
+            while node.command("admin", doc! { "replSetStepUp": 1 }).await.is_err() {
+                self.pause().await;
+            }
+        };
+        in_time(stand).await;
+        self.until_primary(node).await;
         self.until_followed(node).await;
     }
 
@@ -194,15 +203,30 @@ impl ReplicaSet {
 
     /// Waits until one running server is the primary and all others follow.
     pub async fn until_well(&self) {
-        let well = async || {
-            let states = join_all(self.nodes.iter().map(state)).await;
-            let count = |name| {
-                let states = states.iter().flatten();
-                states.filter(|state| state.get_bool(name).unwrap_or(false)).count()
-            };
-            count("isWritablePrimary") == 1 && count("secondary") == self.running() - 1
+        let well = async {
+            while !self.is_well().await {
+                self.pause().await;
+            }
         };
-        self.until(well).await;
+        in_time(well).await;
+    }
+
+    async fn is_well(&self) -> bool {
+        let states = join_all(self.nodes.iter().map(state)).await;
+        let count = |name| {
+            let states = states.iter().flatten();
+            states.filter(|state| state.get_bool(name).unwrap_or(false)).count()
+        };
+        count("isWritablePrimary") == 1 && count("secondary") == self.running() - 1
+    }
+
+    async fn until_primary(&self, node: &Server) {
+        let is_primary = async {
+            while election(node).await.is_none() {
+                self.pause().await;
+            }
+        };
+        in_time(is_primary).await;
     }
 
     /// Waits until the others have found their new primary, for which they need a clock that moves.
@@ -229,16 +253,10 @@ impl ReplicaSet {
         self.nodes.iter().filter(|node| node.lock().is_some()).count()
     }
 
-    /// Waits while the clock moves.
-    async fn until(&self, mut holds: impl AsyncFnMut() -> bool) {
-        until(async || {
-            let holds = holds().await;
-            if !holds {
-                self.tick();
-            }
-            holds
-        })
-        .await;
+    /// Between two looks at the servers.
+    async fn pause(&self) {
+        self.tick();
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
     /// A server alone has nobody to wait for.
@@ -271,10 +289,6 @@ async fn election(node: &Server) -> Option<ObjectId> {
     state.get_bool("isWritablePrimary").ok()?.then(|| state.get_object_id("electionId").ok())?
 }
 
-async fn is_primary(node: &Server) -> bool {
-    election(node).await.is_some()
-}
-
 /// A file with the secret that servers of a set share, which only their user may read.
 fn put_key() -> Result<PathBuf> {
     // It ends with the directories of all servers.
@@ -292,6 +306,7 @@ fn millis(duration: Duration) -> i64 {
 mod tests {
     use super::super::tests::now;
     use super::*;
+    use crate::until;
 
     /// Writes what a majority then has.
     async fn write(node: &Server) -> Result<Document> {
