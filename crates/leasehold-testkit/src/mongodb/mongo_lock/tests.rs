@@ -3,17 +3,17 @@
 mod defects;
 mod documents;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_conformance::{Process, free_port};
 use leasehold_core::{Clock as _, ManualClock};
+use mongodb::Collection;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{DateTime, Document, doc};
-use mongodb::{Client, Collection};
+use tokio::sync::OnceCell;
 
 use super::{Filter, LockDetails, LockStatus, LockType, MongoLock, MongoLockError, newest_first};
-use crate::new_directory;
+use crate::mongodb::{DATABASE, Server};
 
 const NO_END: LockDetails =
     LockDetails { owner: String::new(), host: String::new(), comment: String::new(), ttl: 0 };
@@ -34,17 +34,11 @@ impl Setup {
     }
 
     async fn without_indexes() -> Self {
-        static SERVER: OnceLock<(Process, u16)> = OnceLock::new();
-        let (_, port) = SERVER.get_or_init(|| {
-            // It is removed when the program has ended.
-            let directory = new_directory().unwrap().keep();
-            let port = free_port().unwrap();
-            let at = port.to_string();
-            let words = ["--port", &at, "--dbpath", ".", "--logpath", "server.log"];
-            (Process::start("mongod", words, &directory).unwrap(), port)
-        });
-        let client = Client::with_uri_str(format!("mongodb://127.0.0.1:{port}")).await.unwrap();
-        let collection = client.database("test").collection(&ObjectId::new().to_hex());
+        // One for all, which ends with the program.
+        static SERVER: OnceCell<Server> = OnceCell::const_new();
+        let server = SERVER.get_or_init(async || Server::start(&[]).await.unwrap()).await;
+        let name = ObjectId::new().to_hex();
+        let collection = server.client().unwrap().database(DATABASE).collection(&name);
         let clock = ManualClock::new();
         let client = MongoLock::new(collection.clone(), Arc::new(clock.clone()));
         Self { client, collection, clock }
