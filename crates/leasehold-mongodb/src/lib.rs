@@ -10,6 +10,7 @@ mod document;
 mod error;
 mod health;
 mod inner;
+mod mongo_lock;
 mod ops;
 mod pipeline;
 mod record;
@@ -19,6 +20,7 @@ mod store;
 mod wakeups;
 
 pub use config::MongodbConfig;
+pub use mongo_lock::{LockChanges, LockStatus, StatusFilter};
 /// The driver.
 pub use mongodb;
 pub use store::MongodbStore;

@@ -54,6 +54,12 @@ impl MongodbStore {
     }
 }
 
+impl MongodbStore {
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        Arc::clone(&self.0)
+    }
+}
+
 impl fmt::Debug for MongodbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MongodbStore({})", self.0.commands.server())
