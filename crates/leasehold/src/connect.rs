@@ -14,6 +14,7 @@ impl Locker {
     /// | `postgres://USER@HOST/DATABASE` | a PostgreSQL database | `postgres` |
     /// | `redis://HOST` | a Redis or Valkey server, a set with Sentinel, or a Cluster | `redis` |
     /// | `mysql://USER@HOST/DATABASE` | a MySQL or MariaDB database | `mysql` |
+    /// | `mongodb://HOST/DATABASE` | a MongoDB replica set or server | `mongodb` |
     /// | `sqlite:PATH` | a SQLite file, for the processes of one host | `sqlite` |
     /// | `quorum:?node=URL&node=URL&node=URL` | several of these, of which a majority decides | `quorum` |
     /// | `local:` | the one store of this process | `local` |
@@ -23,7 +24,7 @@ impl Locker {
     ///
     /// [`STORES`](crate::store::STORES) is this table, with every scheme, for your own `--help`.
     ///
-    /// MySQL and PostgreSQL are prepared once for each database, by `leasehold init`, by the statements of
+    /// MySQL, PostgreSQL and MongoDB are prepared once for each database, by `leasehold init`, in SQL by the statements of
     /// [`schema_sql`](Locker::schema_sql), or in a program by [`connect_unchecked`](Locker::connect_unchecked), which needs no schema, and
     /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///

@@ -73,6 +73,8 @@ pub use leasehold_core::{
 };
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
+#[cfg(feature = "mongodb")]
+pub use leasehold_mongodb::{MongodbConfig, MongodbStore};
 #[cfg(feature = "mysql")]
 pub use leasehold_mysql::{MysqlConfig, MysqlStore};
 #[cfg(feature = "postgres")]

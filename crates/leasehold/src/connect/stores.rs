@@ -16,6 +16,7 @@ pub static STORES: &[StoreKind] = &[
         schemes: leasehold_postgres::PostgresConfig::SCHEMES,
         about: "a PostgreSQL database",
         parse: postgres,
+        needs_prepare: true,
         schema_sql: Some(|url| leasehold_postgres::PostgresConfig::parse(url)?.schema_sql()),
     },
     #[cfg(feature = "redis")]
@@ -25,6 +26,7 @@ pub static STORES: &[StoreKind] = &[
         schemes: leasehold_redis::RedisConfig::SCHEMES,
         about: "a Redis or Valkey server, a set with Sentinel, or a Cluster",
         parse: redis,
+        needs_prepare: false,
         schema_sql: None,
     },
     #[cfg(feature = "mysql")]
@@ -34,7 +36,18 @@ pub static STORES: &[StoreKind] = &[
         schemes: leasehold_mysql::MysqlConfig::SCHEMES,
         about: "a MySQL or MariaDB database",
         parse: mysql,
+        needs_prepare: true,
         schema_sql: Some(|url| leasehold_mysql::MysqlConfig::parse(url)?.schema_sql()),
+    },
+    #[cfg(feature = "mongodb")]
+    StoreKind {
+        feature: "mongodb",
+        url: "mongodb://HOST/DATABASE",
+        schemes: leasehold_mongodb::MongodbConfig::SCHEMES,
+        about: "a MongoDB replica set or server",
+        parse: mongodb,
+        needs_prepare: true,
+        schema_sql: None,
     },
     #[cfg(feature = "sqlite")]
     StoreKind {
@@ -43,6 +56,7 @@ pub static STORES: &[StoreKind] = &[
         schemes: &["sqlite"],
         about: "a SQLite file, for the processes of one host",
         parse: sqlite,
+        needs_prepare: false,
         schema_sql: None,
     },
     #[cfg(feature = "quorum")]
@@ -52,6 +66,7 @@ pub static STORES: &[StoreKind] = &[
         schemes: &["quorum"],
         about: "several of these, of which a majority decides",
         parse: quorum,
+        needs_prepare: false,
         schema_sql: None,
     },
     #[cfg(feature = "local")]
@@ -61,6 +76,7 @@ pub static STORES: &[StoreKind] = &[
         schemes: &["local"],
         about: "the one store of this process",
         parse: local,
+        needs_prepare: false,
         schema_sql: None,
     },
 ];
@@ -73,6 +89,7 @@ pub struct StoreKind {
     schemes: &'static [&'static str],
     about: &'static str,
     parse: fn(&str, Option<Duration>) -> Result<Parsed>,
+    needs_prepare: bool,
     pub(super) schema_sql: Option<fn(&str) -> Result<String>>,
 }
 
@@ -97,10 +114,10 @@ impl StoreKind {
         self.about
     }
 
-    /// Whether a database is prepared once, before the first connect: by `leasehold init`, by the statements of
-    /// [`schema_sql`](crate::Locker::schema_sql), or by [`prepare`](crate::Locker::prepare).
+    /// Whether a database is prepared once, before the first connect: by `leasehold init`, by
+    /// [`prepare`](crate::Locker::prepare), or, in SQL, by the statements of [`schema_sql`](crate::Locker::schema_sql).
     pub fn needs_prepare(&self) -> bool {
-        self.schema_sql.is_some()
+        self.needs_prepare
     }
 
     /// The kind of the store that `url` names.
@@ -111,7 +128,7 @@ impl StoreKind {
             let known: Vec<_> = STORES.iter().map(Self::to_string).collect();
             Error::invalid_input(format!(
                 "the store scheme {scheme:?} is not known here; this build knows: {}. Each store needs its cargo feature of \
-                 leasehold: postgres, redis, mysql, sqlite, quorum or local",
+                 leasehold: postgres, redis, mysql, mongodb, sqlite, quorum or local",
                 known.join(", ")
             ))
         })
@@ -166,6 +183,7 @@ pub(super) fn is_nene(url: &str) -> bool {
 
 /// Opens what a configuration describes.
 #[cfg(any(
+    feature = "mongodb",
     feature = "mysql",
     feature = "postgres",
     feature = "quorum",
@@ -196,6 +214,12 @@ fn local(url: &str, _: Option<Duration>) -> Result<Parsed> {
     url.finish(&[])?;
     let shared = || async { Ok(AnyStore::new(leasehold_local::LocalStore::shared())) };
     Ok(Parsed { open: Box::new(move || Box::pin(shared())), drift: None })
+}
+
+#[cfg(feature = "mongodb")]
+fn mongodb(url: &str, _: Option<Duration>) -> Result<Parsed> {
+    use leasehold_mongodb::MongodbConfig;
+    Ok(opener(MongodbConfig::parse(url)?, MongodbConfig::connect))
 }
 
 #[cfg(feature = "mysql")]
