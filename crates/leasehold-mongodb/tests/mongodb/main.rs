@@ -1,3 +1,4 @@
 //! The store on real servers.
 
+mod foreign;
 mod mongo_lock;

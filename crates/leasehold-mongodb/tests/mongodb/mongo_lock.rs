@@ -21,23 +21,22 @@ use leasehold_testkit::mongodb::{DATABASE, Server};
 use tempfile::TempDir;
 
 /// A store with a skew of a second in an empty collection, and a client of mongo-lock beside it.
-struct Setup {
-    store: MongodbStore,
-    go: MongoLock,
-    collection: Collection<Document>,
+pub(crate) struct Setup {
+    pub(crate) store: MongodbStore,
+    pub(crate) go: MongoLock,
+    pub(crate) collection: Collection<Document>,
     server: Server,
     clock: ManualClock,
     _directory: TempDir,
 }
 
 impl Setup {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = ServerClock::new(directory.path().join("time")).unwrap();
         let server = Server::start_on(Some(clock.clone()), &[]).await.unwrap();
         let name = format!("c{}", ObjectId::new());
-        let url = format!("{}?serverMonitoringMode=poll&collection={name}", server.url());
-        let store = MongodbConfig::parse(&url).unwrap().connect().await.unwrap();
+        let store = connect(&server, &name, "1s").await;
         store.prepare().await.unwrap();
         let collection = server.client().unwrap().database(DATABASE).collection(&name);
         let clock = clock.manual();
@@ -45,7 +44,12 @@ impl Setup {
         Self { store, go, collection, server, clock, _directory: directory }
     }
 
-    fn passes(&self, millis: u64) {
+    /// Another store in the same collection.
+    pub(crate) async fn store_with_skew(&self, skew: &str) -> MongodbStore {
+        connect(&self.server, self.collection.name(), skew).await
+    }
+
+    pub(crate) fn passes(&self, millis: u64) {
         Server::advance(&[&self.server], Duration::from_millis(millis)).unwrap();
     }
 
@@ -66,15 +70,15 @@ impl Setup {
         is_granted
     }
 
-    async fn x_lock(&self, resource: &str, id: &str, ttl: u64) -> bool {
+    pub(crate) async fn x_lock(&self, resource: &str, id: &str, ttl: u64) -> bool {
         self.lock(request(resource, id, Mode::Exclusive, ttl), ttl).await
     }
 
-    async fn s_lock(&self, resource: &str, id: &str, ttl: u64) -> bool {
+    pub(crate) async fn s_lock(&self, resource: &str, id: &str, ttl: u64) -> bool {
         self.lock(request(resource, id, Mode::SHARED, ttl), ttl).await
     }
 
-    async fn s_lock_limited(&self, resource: &str, id: &str, max: u32) -> bool {
+    pub(crate) async fn s_lock_limited(&self, resource: &str, id: &str, max: u32) -> bool {
         let mode = Mode::Shared { max: max.try_into().ok() };
         self.lock(request(resource, id, mode, 0), 0).await
     }
@@ -83,7 +87,7 @@ impl Setup {
         self.store.status(&filter).await.unwrap().into_iter().map(names).collect()
     }
 
-    async fn all(&self) -> Vec<(String, String)> {
+    pub(crate) async fn all(&self) -> Vec<(String, String)> {
         self.found(StatusFilter::default()).await
     }
 
@@ -94,6 +98,12 @@ impl Setup {
     }
 }
 
+async fn connect(server: &Server, collection: &str, skew: &str) -> MongodbStore {
+    let options = format!("serverMonitoringMode=poll&collection={collection}&skew={skew}");
+    let url = format!("{}?{options}", server.url());
+    MongodbConfig::parse(&url).unwrap().connect().await.unwrap()
+}
+
 fn id(text: &str) -> LeaseId {
     LeaseId::foreign(text.as_bytes()).unwrap()
 }
@@ -102,7 +112,7 @@ fn term(seconds: u64) -> Ttl {
     Duration::from_secs(seconds).try_into().unwrap()
 }
 
-fn request(resource: &str, lock: &str, mode: Mode, ttl: u64) -> AcquireRequest {
+pub(crate) fn request(resource: &str, lock: &str, mode: Mode, ttl: u64) -> AcquireRequest {
     let claims = Claims::one(Key::new(resource).unwrap(), mode);
     AcquireRequest::new(id(lock), claims, term(if ttl == 0 { 30 } else { ttl }))
 }
