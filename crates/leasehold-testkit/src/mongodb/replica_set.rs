@@ -194,9 +194,14 @@ impl ReplicaSet {
         self.until_followed(node).await;
     }
 
-    /// Starts a server again in its directory, and waits until it is a part of the set.
+    /// Starts a server again in its directory, and waits until it is a part of the set. On a clock it is the primary again if
+    /// it was.
     pub async fn restart(&self, at: usize) -> Result<()> {
         self.nodes[at].restart().await?;
+        let is_leaderless = self.has_shared_clock() && self.find_primary().await.is_none();
+        if is_leaderless {
+            self.step_up(at).await;
+        }
         self.until_well().await;
         Ok(())
     }
@@ -231,7 +236,7 @@ impl ReplicaSet {
 
     /// Waits until the others have found their new primary, for which they need a clock that moves.
     async fn until_followed(&self, primary: &Server) {
-        if primary.clock.is_some() {
+        if self.has_shared_clock() {
             self.until_replicated(primary).await;
         }
     }
@@ -259,11 +264,15 @@ impl ReplicaSet {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
-    /// A server alone has nobody to wait for.
     fn tick(&self) {
-        if self.nodes[0].clock.is_some() && self.nodes.len() > 1 {
+        if self.has_shared_clock() {
             self.advance(STEP).unwrap();
         }
+    }
+
+    /// A server alone waits for nobody on its clock.
+    fn has_shared_clock(&self) -> bool {
+        self.nodes[0].clock.is_some() && self.nodes.len() > 1
     }
 
     /// Lets time pass on its clock.
@@ -364,6 +373,9 @@ mod tests {
         set.step_up(1).await;
         write(&set.nodes[1]).await.unwrap();
         set.restart(0).await.unwrap();
+        set.restart(1).await.unwrap();
+        assert_eq!(set.primary().await.port(), set.nodes[1].port());
+        write(&set.nodes[1]).await.unwrap();
     }
 
     #[tokio::test]
