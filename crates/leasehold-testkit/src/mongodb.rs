@@ -1,7 +1,9 @@
 //! Real MongoDB servers for tests.
 
+use std::fs::Permissions;
 use std::net::TcpStream;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +12,10 @@ use mongodb::Client;
 use mongodb::bson::{Document, doc};
 use mongodb::options::{ClientOptions, Credential, ServerAddress, ServerMonitoringMode};
 
-use crate::LONG;
 use crate::authority::Authority;
 use crate::program::program;
 use crate::server_process::{ServerProcess, start_at_a_free_port};
+use crate::{LONG, new_directory};
 
 pub mod mongo_lock;
 pub mod replica_set;
@@ -250,6 +252,15 @@ fn folder() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let mut file = program(PROGRAM, here.ancestors().map(|folder| folder.join(UNPACKED)))?;
     file.pop();
+    Ok(file)
+}
+
+/// A file with the secret that servers of a set share, which only their user may read.
+fn put_key() -> Result<PathBuf> {
+    // It ends with the directories of all servers.
+    let file = new_directory()?.keep().join("key");
+    std::fs::write(&file, "secret0123456789")?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     Ok(file)
 }
 

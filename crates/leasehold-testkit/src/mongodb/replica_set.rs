@@ -1,8 +1,5 @@
 //! Real replica sets of MongoDB for tests.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -11,8 +8,8 @@ use leasehold_conformance::{Result, ServerClock, WallStep};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Document, doc};
 
-use super::{DATABASE, ROOT, Server};
-use crate::{in_time, new_directory};
+use super::{DATABASE, ROOT, Server, put_key};
+use crate::in_time;
 
 /// Servers that keep the same data; one of them is the primary.
 ///
@@ -296,15 +293,6 @@ async fn state(node: &Server) -> Option<Document> {
 async fn election(node: &Server) -> Option<ObjectId> {
     let state = state(node).await?;
     state.get_bool("isWritablePrimary").ok()?.then(|| state.get_object_id("electionId").ok())?
-}
-
-/// A file with the secret that servers of a set share, which only their user may read.
-fn put_key() -> Result<PathBuf> {
-    // It ends with the directories of all servers.
-    let file = new_directory()?.keep().join("key");
-    std::fs::write(&file, "secret0123456789")?;
-    std::fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-    Ok(file)
 }
 
 fn millis(duration: Duration) -> i64 {
