@@ -2,3 +2,4 @@
 
 mod foreign;
 mod mongo_lock;
+mod sides;
