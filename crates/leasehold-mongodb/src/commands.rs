@@ -66,6 +66,10 @@ impl Commands {
         &self.0.server
     }
 
+    pub(crate) fn database(&self) -> &str {
+        self.0.database.name()
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }

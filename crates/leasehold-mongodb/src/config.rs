@@ -150,6 +150,7 @@ impl MongodbConfig {
                 commands.server()
             )));
         }
+        let watch = Watch::new(commands.clone());
         Ok(Inner {
             commands,
             server,
@@ -157,7 +158,7 @@ impl MongodbConfig {
             forget_after: self.forget_after,
             max_holders: self.max_holders,
             purged_to: Default::default(),
-            watch: Watch,
+            watch,
         })
     }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use leasehold_core::{Capabilities, Feature, Key, Mode, Now, Result, Table};
+use leasehold_core::{Capabilities, Feature, Key, Mode, Now, Result, Table, Wakeups};
 use leasehold_driver::Deadline;
 
 use crate::commands::Commands;
@@ -64,6 +64,13 @@ impl Inner {
             }
             _ => Ok(false),
         }
+    }
+
+    pub(crate) async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        if !self.server.is_replicated {
+            return Ok(Wakeups::none());
+        }
+        self.watch.subscribe(keys).await
     }
 
     pub(crate) fn limited(&self, mode: Mode) -> Mode {

@@ -104,6 +104,6 @@ impl Store for MongodbStore {
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.capabilities().carry_out("subscribe", &(), self.0.watch.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), self.0.subscribe(keys)).await
     }
 }

@@ -1,13 +1,240 @@
-//! Hints from a change stream.
+//! Hints from a change stream: one for a store, while anyone waits, of the documents that are waited for.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt;
 use leasehold_core::{Key, Result, Wakeups};
+use leasehold_driver::{Deadline, Listener, Listeners};
+use mongodb::Collection;
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::change_stream::ChangeStream;
+use mongodb::change_stream::event::{ChangeStreamEvent, ResumeToken};
+use tokio::sync::watch;
 
-/// Who waits for which key.
-#[derive(Debug, Default)]
-pub(crate) struct Watch;
+use crate::commands::{Commands, Failure};
+use crate::error::unanswered;
+
+/// How long the server waits for an event before it answers without one. It bounds the commands of a waiter.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How often it is checked whether anyone still waits.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The pause before the next attempt to open a stream, while anyone waits.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The waiters of a store.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Inner>);
+
+struct Inner {
+    commands: Commands,
+    /// By the text of a document's `_id`.
+    listeners: Listeners,
+    ids: Mutex<Ids>,
+    /// Counts the documents that were added.
+    wanted: watch::Sender<u64>,
+    /// How many of them the stream has, or had when it was opened.
+    covered: watch::Sender<u64>,
+    is_running: AtomicBool,
+}
+
+/// Which documents the stream has, by the text of their `_id`.
+type Ids = HashMap<String, Bson>;
+
+type Event = ChangeStreamEvent<Document>;
+type Stream = ChangeStream<Event>;
 
 impl Watch {
-    pub(crate) async fn subscribe(&self, _: &[Key]) -> Result<Wakeups> {
-        Ok(Wakeups::none())
+    pub(crate) fn new(commands: Commands) -> Self {
+        Self(Arc::new(Inner {
+            commands,
+            listeners: Listeners::default(),
+            ids: Mutex::default(),
+            wanted: watch::Sender::new(0),
+            covered: watch::Sender::new(0),
+            is_running: AtomicBool::new(false),
+        }))
+    }
+
+    /// Hints for these keys, from the moment that this ends.
+    pub(crate) async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        let until = self.0.commands.deadline();
+        let found = self.ids_of(keys, until).await;
+        let found = found.map_err(|failure| self.0.commands.error(failure, until))?;
+        let names: Vec<_> = keys
+            .iter()
+            .map(|key| found.get(key.as_str()).map_or_else(|| free(key), Bson::to_string))
+            .collect();
+        let (inner, left) = (Arc::downgrade(&self.0), names.clone());
+        let leave = move |subscription| {
+            if let Some(inner) = Weak::upgrade(&inner) {
+                inner.listeners.leave(subscription, &left);
+            }
+        };
+        let (listeners, wakeups) = Listener::subscribe(keys, leave);
+        for (name, listener) in names.iter().zip(listeners) {
+            self.0.listeners.add(name, vec![listener]);
+        }
+        let gone = keys.iter().filter(|key| !found.contains_key(key.as_str())).map(free);
+        self.0.listeners.hint_at_once(&gone.collect::<Vec<_>>());
+        let generation = self.want(found.into_values());
+        self.run();
+        let mut covered = self.0.covered.subscribe();
+        let is_covered = covered.wait_for(|covered| *covered >= generation);
+        match until.bound(is_covered).await {
+            Some(_) => Ok(wakeups),
+            None => Err(unanswered(self.0.commands.server(), until.limit())),
+        }
+    }
+
+    /// The `_id` of each key that has a document. The next try of a key without one creates it.
+    async fn ids_of(&self, keys: &[Key], until: Deadline) -> Result<HashMap<String, Bson>, Failure> {
+        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
+        let stages = vec![
+            doc! { "$match": { "resource": { "$in": names } } },
+            doc! { "$project": { "resource": 1 } },
+        ];
+        let (found, _) = self.0.commands.aggregate(stages, until, None).await?;
+        let id = |document: Document| {
+            let name = document.get_str("resource").ok()?.to_owned();
+            Some((name, document.get("_id")?.clone()))
+        };
+        Ok(found.into_iter().filter_map(id).collect())
+    }
+
+    /// Adds documents to those that the stream must have, and returns which count of them covers these.
+    fn want(&self, found: impl Iterator<Item = Bson>) -> u64 {
+        let mut ids = self.0.ids();
+        let before = ids.len();
+        ids.extend(found.map(|id| (id.to_string(), id)));
+        if ids.len() > before {
+            self.0.wanted.send_modify(|wanted| *wanted += 1);
+        }
+        *self.0.wanted.borrow()
+    }
+
+    fn run(&self) {
+        if !self.0.is_running.swap(true, Ordering::SeqCst) {
+            #[expect(clippy::disallowed_methods, reason = "the stream of all waiters; ends with them")]
+            drop(tokio::spawn(run(Running(Arc::clone(&self.0)))));
+        }
+    }
+}
+
+/// The name of a key without a document.
+fn free(key: &Key) -> String {
+    format!("free {key}")
+}
+
+impl Inner {
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a stream of the events after which a key may be free.
+    async fn open(&self, ids: Vec<Bson>, after: Option<ResumeToken>) -> mongodb::error::Result<Stream> {
+        let collection: Collection<Document> =
+            self.commands.client().database(self.commands.database()).collection(self.commands.collection());
+        let opened = collection.watch().pipeline(vec![frees(ids)]).max_await_time(SILENCE);
+        match after {
+            Some(token) => opened.resume_after(token).await,
+            None => opened.await,
+        }
+    }
+
+    fn hint(&self, event: &Event) {
+        if let Some(id) = event.document_key.as_ref().and_then(|key| key.get("_id")) {
+            self.listeners.hint(&id.to_string(), Duration::ZERO);
+        }
+    }
+
+    /// Nobody knows what happened meanwhile.
+    fn hint_all(&self) {
+        self.listeners.hint_at_once(&self.listeners.names());
+    }
+}
+
+/// The events of these documents after which one more client may get the key: an exclusive lock or a shared one less, or the
+/// document is gone. A renewal is none.
+fn frees(ids: Vec<Bson>) -> Document {
+    let changed = doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
+    let frees = doc! { "$or": [
+        { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
+        { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
+        { "$in": ["$$field.k", ["shared", "shared.count"]] },
+    ] };
+    let any = doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
+    doc! { "$match": {
+        "documentKey._id": { "$in": ids },
+        "$or": [
+            { "operationType": "delete" },
+            { "operationType": "replace", "fullDocument.exclusive.acquired": false },
+            { "operationType": "update", "$expr": any },
+        ],
+    } }
+}
+
+/// Lets another task run when this one ends, with its runtime too.
+struct Running(Arc<Inner>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.is_running.store(false, Ordering::SeqCst);
+        self.0.covered.send_replace(*self.0.wanted.borrow());
+        self.0.hint_all();
+    }
+}
+
+async fn run(running: Running) {
+    let inner = &running.0;
+    loop {
+        serve(inner).await;
+        inner.ids().retain(|name, _| inner.listeners.has_any([name.as_str()].into_iter()));
+        inner.is_running.store(false, Ordering::SeqCst);
+        // One who has come since then saw that the task was running.
+        if inner.listeners.is_empty() || inner.is_running.swap(true, Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// Passes on events while anyone waits.
+async fn serve(inner: &Inner) {
+    let mut wanted = inner.wanted.subscribe();
+    let (mut after, mut is_first) = (None, true);
+    while !inner.listeners.is_empty() {
+        let generation = *wanted.borrow_and_update();
+        let ids: Vec<_> = inner.ids().values().cloned().collect();
+        let may_miss = after.is_none() && !is_first;
+        is_first = false;
+        let opened = inner.open(ids, after.take()).await;
+        inner.covered.send_replace(generation);
+        let Ok(mut stream) = opened else {
+            inner.hint_all();
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        if may_miss {
+            inner.hint_all();
+        }
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(event)) => inner.hint(&event),
+                    Some(Err(_)) | None => break,
+                },
+                Ok(()) = wanted.changed() => {
+                    after = stream.resume_token();
+                    break;
+                }
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if inner.listeners.is_empty() {
+                        return;
+                    }
+                }
+            }
+        }
     }
 }
