@@ -34,6 +34,8 @@ struct Shared {
     of_first: Mutex<(usize, Fault)>,
     accepted: AtomicUsize,
     exchanges: AtomicUsize,
+    /// Whether a driver sends this by itself.
+    is_own: Mutex<fn(&[u8]) -> bool>,
     /// Sent to cut all connections.
     cuts: watch::Sender<()>,
 }
@@ -75,10 +77,17 @@ impl Proxy {
             of_first: Mutex::new((0, Fault::None)),
             accepted: AtomicUsize::new(0),
             exchanges: AtomicUsize::new(0),
+            is_own: Mutex::new(|_| false),
             cuts: watch::Sender::new(()),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, accepting })
+    }
+
+    /// Recognises what a driver sends by itself to learn of its server, on whatever connection: it is no exchange, and uses up
+    /// no fault of [`once`](Self::once).
+    pub fn ignore(&self, is_own: fn(&[u8]) -> bool) {
+        *lock(&self.shared.is_own) = is_own;
     }
 
     /// The address for clients.
@@ -212,10 +221,11 @@ async fn take_requests(
 ) -> std::result::Result<(), Cut> {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        let fault = shared.next(number);
+        let is_own = lock(&shared.is_own)(&bytes[..length]);
+        let fault = if is_own { shared.fault_of(number) } else { shared.next(number) };
         {
             let mut link = lock(link);
-            if !link.1 {
+            if !link.1 && !is_own {
                 shared.exchanges.fetch_add(1, Ordering::SeqCst);
             }
             *link = (fault, true);

@@ -36,7 +36,6 @@ impl Inner {
         can.margin = self.skew.0;
         can.text_ids = true;
         can.max_holders = Some(self.max_holders);
-        can.min_term = Duration::from_millis(1);
         can.reasons = REASONS;
         can
     }

@@ -90,7 +90,11 @@ impl Watch {
     }
 
     /// The `_id` of each key that has a document. The next try of a key without one creates it.
-    async fn ids_of(&self, keys: &[Key], until: Deadline) -> Result<HashMap<String, Bson>, Failure> {
+    async fn ids_of(
+        &self,
+        keys: &[Key],
+        until: Deadline,
+    ) -> Result<HashMap<String, Bson>, Failure> {
         let names: Vec<_> = keys.iter().map(Key::as_str).collect();
         let stages = vec![
             doc! { "$match": { "resource": { "$in": names } } },
@@ -117,7 +121,10 @@ impl Watch {
 
     fn run(&self) {
         if !self.0.is_running.swap(true, Ordering::SeqCst) {
-            #[expect(clippy::disallowed_methods, reason = "the stream of all waiters; ends with them")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the stream of all waiters; ends with them"
+            )]
             drop(tokio::spawn(run(Running(Arc::clone(&self.0)))));
         }
     }
@@ -134,9 +141,16 @@ impl Inner {
     }
 
     /// Opens a stream of the events after which a key may be free.
-    async fn open(&self, ids: Vec<Bson>, after: Option<ResumeToken>) -> mongodb::error::Result<Stream> {
-        let collection: Collection<Document> =
-            self.commands.client().database(self.commands.database()).collection(self.commands.collection());
+    async fn open(
+        &self,
+        ids: Vec<Bson>,
+        after: Option<ResumeToken>,
+    ) -> mongodb::error::Result<Stream> {
+        let collection: Collection<Document> = self
+            .commands
+            .client()
+            .database(self.commands.database())
+            .collection(self.commands.collection());
         let opened = collection.watch().pipeline(vec![frees(ids)]).max_await_time(SILENCE);
         match after {
             Some(token) => opened.resume_after(token).await,
@@ -159,13 +173,15 @@ impl Inner {
 /// The events of these documents after which one more client may get the key: an exclusive lock or a shared one less, or the
 /// document is gone. A renewal is none.
 fn frees(ids: Vec<Bson>) -> Document {
-    let changed = doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
+    let changed =
+        doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
     let frees = doc! { "$or": [
         { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
         { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
         { "$in": ["$$field.k", ["shared", "shared.count"]] },
     ] };
-    let any = doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
+    let any =
+        doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
     doc! { "$match": {
         "documentKey._id": { "$in": ids },
         "$or": [

@@ -71,7 +71,6 @@ impl Inner {
         let mut reply = EvictReply::new(Vec::new(), 0, false);
         let wanted = filter.clone().with_expired(Expired::In);
         let mut from = self.purged_to();
-        let begun = from.is_some();
         let over = [doc! { "$match": { "$expr": may_be_over(self.forget_after) } }];
         loop {
             let name = from.as_ref().map(Key::as_str);
@@ -111,7 +110,7 @@ impl Inner {
             from = found.last().and_then(|last| Key::new(last.get_str("resource").ok()?).ok());
         }
         self.set_purged_to(None);
-        reply.more = begun || reply.removed.len() + reply.counters_forgotten == limit;
+        reply.more = reply.removed.len() + reply.counters_forgotten == limit;
         Ok(reply)
     }
 

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use leasehold_core::{
     Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Table, each_or_worst,
 };
-use leasehold_driver::{Deadline, outliving};
+use leasehold_driver::Deadline;
 
 use crate::commands::Shows;
 use crate::inner::Inner;
+use crate::ops::carry_out;
 use crate::pipeline;
 
 impl Inner {
@@ -16,11 +16,12 @@ impl Inner {
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply> {
         let until = self.commands.deadline();
-        let outcomes = request.leases().iter().map(|lease| {
+        let keys = request.leases().iter().flat_map(|lease| lease.keys());
+        let requests = request.leases().iter().map(|lease| {
             let (inner, lease) = (Arc::clone(self), lease.clone());
-            outliving(async move { inner.release_one(&lease, until).await })
+            async move { inner.release_one(&lease, until).await }
         });
-        let outcomes = join_all(outcomes.collect::<Vec<_>>()).await;
+        let outcomes = carry_out(keys, requests).await;
         each_or_worst(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
     }
 

@@ -1,27 +1,28 @@
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use leasehold_core::table::{Holder, State};
 use leasehold_core::{
     FencingToken, Key, LostReason, Now, ReleaseEntry, Remaining, RenewEntry, RenewOutcome,
     RenewReply, RenewRequest, Result, Table, each_or_worst,
 };
-use leasehold_driver::{Deadline, outliving};
+use leasehold_driver::Deadline;
 
 use crate::change::Changed;
 use crate::commands::Shows;
 use crate::inner::{Inner, rest};
+use crate::ops::carry_out;
 use crate::pipeline;
 use crate::record::no_token;
 
 impl Inner {
     pub(crate) async fn renew(self: &Arc<Self>, request: &RenewRequest) -> Result<RenewReply> {
         let until = self.commands.deadline();
-        let outcomes = request.leases().iter().map(|lease| {
+        let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
+        let requests = request.leases().iter().map(|lease| {
             let (inner, lease) = (Arc::clone(self), lease.clone());
-            outliving(async move { inner.renew_one(&lease, until).await })
+            async move { inner.renew_one(&lease, until).await }
         });
-        let outcomes = join_all(outcomes.collect::<Vec<_>>()).await;
+        let outcomes = carry_out(keys, requests).await;
         each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
     }
 
