@@ -11,6 +11,7 @@ use leasehold_conformance::{
     ServerClock, Subject, Suite, Time, WallStep,
 };
 use leasehold_core::{ManualClock, Store as _, table};
+use leasehold_mongodb::mongodb::bson::doc;
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::Server;
 use leasehold_testkit::mongodb::replica_set::{ReplicaSet, SetOptions};
@@ -62,11 +63,6 @@ impl Servers {
     }
 }
 
-/// Runs what is not known to be `Send`.
-fn apart<T>(future: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
-}
-
 /// A server for one case alone, empty at first.
 struct State {
     set: Pooled<Clocked>,
@@ -79,9 +75,9 @@ impl Mongodb {
         let set = self.pool.take(self.start()).await?;
         let state = State { set, skew: self.skew, forget_after };
         let server = state.set.servers.first();
-        server
-            .command("test", leasehold_mongodb::mongodb::bson::doc! { "dropDatabase": 1 })
-            .await?;
+        // A replica set does not drop a database while its clock stands still.
+        let everything = doc! { "delete": "locks", "deletes": [{ "q": {}, "limit": 0 }] };
+        server.command("test", everything).await?;
         state.client().await?.prepare().await?;
         Ok(state)
     }
@@ -93,7 +89,7 @@ impl Mongodb {
             true => {
                 let clock = Some(clock.clone());
                 let options = SetOptions { clock, nodes: 1, ..SetOptions::default() };
-                Servers::Set(apart(ReplicaSet::start_with(options))?)
+                Servers::Set(ReplicaSet::start_with(options).await?)
             }
             false => Servers::Alone(Server::start_on(Some(clock.clone()), &[]).await?),
         };
@@ -179,7 +175,7 @@ impl Backing for State {
             Servers::Alone(server) => server.restart().await?,
             Servers::Set(set) => {
                 set.nodes[0].restart().await?;
-                apart(set.until_well());
+                set.until_well().await;
             }
         }
         Ok(Restarted::Persisted)
