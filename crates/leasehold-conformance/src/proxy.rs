@@ -222,14 +222,20 @@ async fn take_requests(
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
         let is_own = lock(&shared.is_own)(&bytes[..length]);
-        let fault = if is_own { shared.fault_of(number) } else { shared.next(number) };
-        {
+        let fault = {
             let mut link = lock(link);
+            let fault = match *link {
+                // The rest of a request, or another one behind it.
+                (fault, true) if fault != Fault::None => fault,
+                _ if is_own => shared.fault_of(number),
+                _ => shared.next(number),
+            };
             if !link.1 && !is_own {
                 shared.exchanges.fetch_add(1, Ordering::SeqCst);
             }
             *link = (fault, true);
-        }
+            fault
+        };
         match fault {
             Fault::CutBefore | Fault::Refuse => return Err(Cut),
             Fault::BlackHole => {}

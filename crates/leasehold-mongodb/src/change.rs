@@ -241,6 +241,12 @@ impl Loaded {
                 ),
             };
             let fields = skew.write(stored, &entry);
+            let is_same = |(name, value): (&String, &Bson)| {
+                before.as_ref().is_some_and(|(document, _)| document.get(name) == Some(value))
+            };
+            if fields.iter().all(is_same) && !fields_gone(&fields, before.as_ref().map(|(d, _)| d)) {
+                continue;
+            }
             let mut update = doc! { "$set": &fields };
             let gone: Document = ["counter", "evicted"]
                 .into_iter()
@@ -255,6 +261,13 @@ impl Loaded {
         }
         updates
     }
+}
+
+/// Whether the document has a field that it shall not have any more.
+fn fields_gone(fields: &Document, before: Option<&Document>) -> bool {
+    ["counter", "evicted"].iter().any(|name| {
+        !fields.contains_key(*name) && before.is_some_and(|document| document.contains_key(*name))
+    })
 }
 
 /// A query that finds the document only if nobody has changed it.

@@ -78,6 +78,10 @@ impl Commands {
         &self.0.collection
     }
 
+    pub(crate) fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline::after(self.0.timeout)
     }

@@ -4,6 +4,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod change;
+mod change_stream;
 mod commands;
 mod config;
 mod document;

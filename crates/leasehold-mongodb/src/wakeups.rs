@@ -5,20 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use leasehold_core::{Key, Result, Wakeups};
 use leasehold_driver::{Deadline, Listener, Listeners};
-use mongodb::Collection;
 use mongodb::bson::{Bson, Document, doc};
-use mongodb::change_stream::ChangeStream;
-use mongodb::change_stream::event::{ChangeStreamEvent, ResumeToken};
 use tokio::sync::watch;
 
+use crate::change_stream::{Stream, frees};
 use crate::commands::{Commands, Failure};
 use crate::error::unanswered;
 
-/// How long the server waits for an event before it answers without one. It bounds the commands of a waiter.
-const SILENCE: Duration = Duration::from_secs(20);
 /// How often it is checked whether anyone still waits.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The pause before the next attempt to open a stream, while anyone waits.
@@ -43,9 +38,6 @@ struct Inner {
 /// Which documents the stream has, by the text of their `_id`.
 type Ids = HashMap<String, Bson>;
 
-type Event = ChangeStreamEvent<Document>;
-type Stream = ChangeStream<Event>;
-
 impl Watch {
     pub(crate) fn new(commands: Commands) -> Self {
         Self(Arc::new(Inner {
@@ -63,10 +55,8 @@ impl Watch {
         let until = self.0.commands.deadline();
         let found = self.ids_of(keys, until).await;
         let found = found.map_err(|failure| self.0.commands.error(failure, until))?;
-        let names: Vec<_> = keys
-            .iter()
-            .map(|key| found.get(key.as_str()).map_or_else(|| free(key), Bson::to_string))
-            .collect();
+        let name = |key: &Key| found.get(key.as_str()).map_or_else(|| free(key.as_str()), Bson::to_string);
+        let names: Vec<_> = keys.iter().map(name).collect();
         let (inner, left) = (Arc::downgrade(&self.0), names.clone());
         let leave = move |subscription| {
             if let Some(inner) = Weak::upgrade(&inner) {
@@ -77,9 +67,7 @@ impl Watch {
         for (name, listener) in names.iter().zip(listeners) {
             self.0.listeners.add(name, vec![listener]);
         }
-        let gone = keys.iter().filter(|key| !found.contains_key(key.as_str())).map(free);
-        self.0.listeners.hint_at_once(&gone.collect::<Vec<_>>());
-        let generation = self.want(found.into_values());
+        let generation = self.want(keys, found);
         self.run();
         let mut covered = self.0.covered.subscribe();
         let is_covered = covered.wait_for(|covered| *covered >= generation);
@@ -109,10 +97,16 @@ impl Watch {
     }
 
     /// Adds documents to those that the stream must have, and returns which count of them covers these.
-    fn want(&self, found: impl Iterator<Item = Bson>) -> u64 {
+    fn want(&self, keys: &[Key], mut found: HashMap<String, Bson>) -> u64 {
         let mut ids = self.0.ids();
         let before = ids.len();
-        ids.extend(found.map(|id| (id.to_string(), id)));
+        for key in keys {
+            match found.remove(key.as_str()) {
+                Some(id) => ids.insert(id.to_string(), id),
+                // Its document does not exist yet.
+                None => ids.insert(free(key.as_str()), Bson::Null),
+            };
+        }
         if ids.len() > before {
             self.0.wanted.send_modify(|wanted| *wanted += 1);
         }
@@ -131,65 +125,48 @@ impl Watch {
 }
 
 /// The name of a key without a document.
-fn free(key: &Key) -> String {
-    format!("free {key}")
+fn free(key: &str) -> String {
+    format!("{FREE}{key}")
 }
+
+const FREE: &str = "free ";
 
 impl Inner {
     fn ids(&self) -> MutexGuard<'_, Ids> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a stream of the events after which a key may be free.
-    async fn open(
-        &self,
-        ids: Vec<Bson>,
-        after: Option<ResumeToken>,
-    ) -> mongodb::error::Result<Stream> {
-        let collection: Collection<Document> = self
-            .commands
-            .client()
-            .database(self.commands.database())
-            .collection(self.commands.collection());
-        let opened = collection.watch().pipeline(vec![frees(ids)]).max_await_time(SILENCE);
-        match after {
-            Some(token) => opened.resume_after(token).await,
-            None => opened.await,
+    fn hint(&self, event: &Document) {
+        let id = event.get_document("documentKey").ok().and_then(|key| key.get("_id"));
+        let Some(id) = id else { return };
+        let name = id.to_string();
+        if let Ok(resource) = event.get_document("fullDocument").and_then(|new| new.get_str("resource")) {
+            // It has a document from now on, or another one.
+            let waiting = self.listeners.take(&free(resource));
+            if !waiting.is_empty() {
+                self.listeners.add(&name, waiting);
+                self.ids().insert(name.clone(), id.clone());
+                self.wanted.send_modify(|wanted| *wanted += 1);
+            }
+        }
+        if event.get_bool("frees").unwrap_or(true) {
+            self.listeners.hint(&name, Duration::ZERO);
         }
     }
 
-    fn hint(&self, event: &Event) {
-        if let Some(id) = event.document_key.as_ref().and_then(|key| key.get("_id")) {
-            self.listeners.hint(&id.to_string(), Duration::ZERO);
-        }
+    /// The documents of the stream, and the keys that have none yet.
+    fn watched(&self) -> (Vec<Bson>, Vec<String>) {
+        let ids = self.ids();
+        let is_new = |(name, _): &(&String, &Bson)| name.starts_with(FREE);
+        let (new, known): (Vec<_>, Vec<_>) = ids.iter().partition(is_new);
+        let new = new.into_iter().map(|(name, _)| name[FREE.len()..].to_owned());
+        (known.into_iter().map(|(_, id)| id.clone()).collect(), new.collect())
     }
 
     /// Nobody knows what happened meanwhile.
     fn hint_all(&self) {
         self.listeners.hint_at_once(&self.listeners.names());
     }
-}
-
-/// The events of these documents after which one more client may get the key: an exclusive lock or a shared one less, or the
-/// document is gone. A renewal is none.
-fn frees(ids: Vec<Bson>) -> Document {
-    let changed =
-        doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
-    let frees = doc! { "$or": [
-        { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
-        { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
-        { "$in": ["$$field.k", ["shared", "shared.count"]] },
-    ] };
-    let any =
-        doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
-    doc! { "$match": {
-        "documentKey._id": { "$in": ids },
-        "$or": [
-            { "operationType": "delete" },
-            { "operationType": "replace", "fullDocument.exclusive.acquired": false },
-            { "operationType": "update", "$expr": any },
-        ],
-    } }
 }
 
 /// Lets another task run when this one ends, with its runtime too.
@@ -219,13 +196,14 @@ async fn run(running: Running) {
 /// Passes on events while anyone waits.
 async fn serve(inner: &Inner) {
     let mut wanted = inner.wanted.subscribe();
-    let (mut after, mut is_first) = (None, true);
+    let mut after = None;
+    let mut is_first = true;
     while !inner.listeners.is_empty() {
         let generation = *wanted.borrow_and_update();
-        let ids: Vec<_> = inner.ids().values().cloned().collect();
         let may_miss = after.is_none() && !is_first;
         is_first = false;
-        let opened = inner.open(ids, after.take()).await;
+        let (ids, new) = inner.watched();
+        let opened = Stream::open(&inner.commands, frees(ids, new), after.take()).await;
         inner.covered.send_replace(generation);
         let Ok(mut stream) = opened else {
             inner.hint_all();
@@ -237,16 +215,20 @@ async fn serve(inner: &Inner) {
         }
         loop {
             tokio::select! {
-                event = stream.next() => match event {
-                    Some(Ok(event)) => inner.hint(&event),
-                    Some(Err(_)) | None => break,
+                events = stream.next() => match events {
+                    Ok(events) => events.iter().for_each(|event| inner.hint(event)),
+                    Err(_) => {
+                        inner.hint_all();
+                        break;
+                    }
                 },
                 Ok(()) = wanted.changed() => {
-                    after = stream.resume_token();
+                    after = stream.close().await;
                     break;
                 }
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if inner.listeners.is_empty() {
+                        stream.close().await;
                         return;
                     }
                 }

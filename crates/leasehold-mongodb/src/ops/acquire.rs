@@ -94,9 +94,7 @@ impl Inner {
                 }
             }
             let reply = tried.acquire(request, now)?;
-            if matches!(reply, AcquireReply::Granted(_)) {
-                *table = tried;
-            }
+            *table = tried;
             Ok(reply)
         };
         let changed = self.commands.change(&keys, &rules, self.skew, until, rule).await?;

@@ -1,0 +1,112 @@
+//! A change stream by its commands: the driver's own one hides that events may have been missed.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use mongodb::ClientSession;
+use mongodb::bson::{Bson, Document, doc};
+
+use crate::commands::{Commands, Failure};
+
+/// How long the server waits for an event before it answers without one. It bounds the commands of a waiter.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// An open stream.
+pub(crate) struct Stream {
+    commands: Commands,
+    /// A cursor belongs to a session.
+    session: ClientSession,
+    cursor: i64,
+    /// Where the stream continues.
+    after: Option<Document>,
+}
+
+impl Stream {
+    /// Opens a stream of what `filter` selects, from now on or after this position.
+    pub(crate) async fn open(
+        commands: &Commands,
+        filter: Vec<Document>,
+        after: Option<Document>,
+    ) -> Result<Self, Failure> {
+        let mut session = commands.client().start_session().await.map_err(Failure::Driver)?;
+        let mut source = doc! {};
+        if let Some(after) = after {
+            source.insert("resumeAfter", after);
+        }
+        let stages: Vec<_> = [doc! { "$changeStream": source }].into_iter().chain(filter).collect();
+        let command = doc! {
+            "aggregate": commands.collection(),
+            "pipeline": stages,
+            "cursor": { "batchSize": 0 },
+            "readConcern": { "level": "majority" },
+        };
+        let reply = commands.run(command, commands.deadline(), Some(&mut session)).await?;
+        let cursor = reply.get_document("cursor").map_err(|_| Failure::Unexpected)?;
+        let id = cursor.get_i64("id").map_err(|_| Failure::Unexpected)?;
+        let after = cursor.get_document("postBatchResumeToken").ok().cloned();
+        Ok(Self { commands: commands.clone(), session, cursor: id, after })
+    }
+
+    /// The next events; none if the server was silent for long. If it is dropped, the stream must be closed.
+    pub(crate) async fn next(&mut self) -> Result<Vec<Document>, Failure> {
+        let wait = i64::try_from(SILENCE.as_millis()).unwrap_or(i64::MAX);
+        let command = doc! {
+            "getMore": self.cursor,
+            "collection": self.commands.collection(),
+            "maxTimeMS": wait,
+        };
+        let database = self.commands.client().database(self.commands.database());
+        let sent = database.run_command(command).session(&mut self.session).into_future();
+        let limit = SILENCE + self.commands.timeout();
+        let mut reply = match tokio::time::timeout(limit, sent).await {
+            Ok(reply) => reply.map_err(Failure::Driver)?,
+            Err(_) => return Err(Failure::Unanswered),
+        };
+        let cursor = reply.get_document_mut("cursor").map_err(|_| Failure::Unexpected)?;
+        self.after = cursor.get_document("postBatchResumeToken").ok().cloned().or(self.after.take());
+        if cursor.get_i64("id").is_ok_and(|id| id == 0) {
+            // The collection was dropped or renamed.
+            return Err(Failure::Unexpected);
+        }
+        let Some(Bson::Array(events)) = cursor.remove("nextBatch") else {
+            return Err(Failure::Unexpected);
+        };
+        let event = |event| match event {
+            Bson::Document(event) => Some(event),
+            _ => None,
+        };
+        Ok(events.into_iter().filter_map(event).collect())
+    }
+
+    /// Ends it, and returns where another one continues.
+    pub(crate) async fn close(mut self) -> Option<Document> {
+        let kill = doc! { "killCursors": self.commands.collection(), "cursors": [self.cursor] };
+        // The server forgets it by itself if this fails.
+        drop(self.commands.run(kill, self.commands.deadline(), Some(&mut self.session)).await);
+        self.after
+    }
+}
+
+/// Selects the events of these documents after which one more client may get the key: an exclusive lock or a shared one less,
+/// or the document is gone. A renewal is none. Of keys that have no document yet it selects the first one.
+pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
+    let changed = doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
+    let frees = doc! { "$or": [
+        { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
+        { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
+        { "$in": ["$$field.k", ["shared", "shared.count"]] },
+    ] };
+    let any = doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
+    let wanted = doc! { "$or": [
+        { "operationType": "insert", "fullDocument.resource": { "$in": new } },
+        { "documentKey._id": { "$in": &ids }, "operationType": "delete" },
+        { "documentKey._id": { "$in": &ids }, "operationType": "replace", "fullDocument.exclusive.acquired": false },
+        { "documentKey._id": { "$in": &ids }, "operationType": "update", "$expr": any },
+    ] };
+    let fields = doc! {
+        "documentKey": 1,
+        "fullDocument.resource": 1,
+        "frees": { "$ne": ["$operationType", "insert"] },
+    };
+    vec![doc! { "$match": wanted }, doc! { "$project": fields }]
+}
