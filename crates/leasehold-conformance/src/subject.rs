@@ -294,6 +294,8 @@ pub struct Exchanges {
     pub evict: usize,
     /// A check.
     pub check: usize,
+    /// An operation on a lease of several keys takes so many times as many: a transaction is begun, decided and committed.
+    pub several_keys: usize,
     /// A renewal or a release of many leases takes so many for each of them. Otherwise it takes about as many as for one.
     pub each_lease: bool,
 }
@@ -310,6 +312,7 @@ impl Exchanges {
             purge: 1,
             evict: 1,
             check: 1,
+            several_keys: 1,
             each_lease: false,
         }
     }

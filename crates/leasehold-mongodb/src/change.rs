@@ -15,6 +15,13 @@ use crate::document::{Stored, projection};
 use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT};
 use crate::record::{Skew, millis};
 
+/// Which ends of records a rule is about, where a record was written with another skew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    OfTerms,
+    OfExclusion,
+}
+
 /// What was read of some keys.
 struct Loaded {
     now: Now,
@@ -34,16 +41,15 @@ impl Commands {
     pub(crate) async fn change<T>(
         &self,
         keys: &[Key],
-        empty: &Table,
-        skew: Skew,
+        (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
         rule: impl Fn(&mut Table, Now) -> Result<T>,
     ) -> Result<Changed<T>> {
         let sent = SystemClock::new().now();
         loop {
             let step = match keys {
-                [_] => self.compare_and_set(keys, empty, skew, until, &rule).await,
-                _ => self.in_transaction(keys, empty, skew, until, &rule).await,
+                [_] => self.compare_and_set(keys, (empty, skew, ends), until, &rule).await,
+                _ => self.in_transaction(keys, (empty, skew, ends), until, &rule).await,
             };
             match step {
                 Ok((result, now)) => {
@@ -67,12 +73,11 @@ impl Commands {
     async fn compare_and_set<T>(
         &self,
         keys: &[Key],
-        empty: &Table,
-        skew: Skew,
+        (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
         rule: impl Fn(&mut Table, Now) -> Result<T>,
     ) -> Result<(T, Now), Step> {
-        let mut loaded = self.load(keys, empty, skew, until, None).await?;
+        let mut loaded = self.load(keys, (empty, skew, ends), until, None).await?;
         let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
         let command = match loaded.forgotten(keys) {
             Some(query) => Some(doc! {
@@ -92,8 +97,7 @@ impl Commands {
     async fn in_transaction<T>(
         &self,
         keys: &[Key],
-        empty: &Table,
-        skew: Skew,
+        (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
         rule: impl Fn(&mut Table, Now) -> Result<T>,
     ) -> Result<(T, Now), Step> {
@@ -112,7 +116,8 @@ impl Commands {
             .await
             .map_err(failed)?;
         let decided = async {
-            let mut loaded = self.load(keys, empty, skew, until, Some(&mut session)).await?;
+            let mut loaded =
+                self.load(keys, (empty, skew, ends), until, Some(&mut session)).await?;
             let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
             let updates = loaded.updates(keys, skew);
             if let Some(command) = self.update_command(&updates) {
@@ -121,21 +126,12 @@ impl Commands {
             }
             Ok((result, loaded.now, !updates.is_empty()))
         };
-        match decided.await {
-            Ok((result, now, true)) => {
-                self.commit(&mut session, until).await?;
-                Ok((result, now))
-            }
-            Ok((result, now, false)) => {
-                // Nothing was written; the server forgets it by itself if this fails.
-                drop(session.abort_transaction().await);
-                Ok((result, now))
-            }
-            Err(step) => {
-                drop(session.abort_transaction().await);
-                Err(step)
-            }
+        // A transaction that wrote nothing, or failed, is aborted in the background when its session is dropped.
+        let (result, now, has_written) = decided.await?;
+        if has_written {
+            self.commit(&mut session, until).await?;
         }
+        Ok((result, now))
     }
 
     /// Commits, again while nobody knows whether it was.
@@ -170,8 +166,7 @@ impl Commands {
     async fn load(
         &self,
         keys: &[Key],
-        empty: &Table,
-        skew: Skew,
+        (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
         session: Option<&mut ClientSession>,
     ) -> Result<Loaded, Step> {
@@ -197,8 +192,12 @@ impl Commands {
             };
             let document = found.iter().filter_map(Bson::as_document).find(of_key);
             let stored = document.map(|document| skew.read(document)).transpose();
-            let stored = stored.map_err(|error| Step::Failed(crate::ops::of_key(error, key)))?;
-            if let Some(stored) = &stored {
+            let mut stored =
+                stored.map_err(|error| Step::Failed(crate::ops::of_key(error, key)))?;
+            if let Some(stored) = &mut stored {
+                if ends == Ends::OfExclusion {
+                    stored.entry = stored.excluding(skew);
+                }
                 loaded.table.insert(key.clone(), stored.entry.clone());
             }
             loaded.documents.push(document.cloned().zip(stored));
@@ -244,7 +243,8 @@ impl Loaded {
             let is_same = |(name, value): (&String, &Bson)| {
                 before.as_ref().is_some_and(|(document, _)| document.get(name) == Some(value))
             };
-            if fields.iter().all(is_same) && !fields_gone(&fields, before.as_ref().map(|(d, _)| d)) {
+            if fields.iter().all(is_same) && !fields_gone(&fields, before.as_ref().map(|(d, _)| d))
+            {
                 continue;
             }
             let mut update = doc! { "$set": &fields };

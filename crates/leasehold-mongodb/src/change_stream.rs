@@ -63,7 +63,8 @@ impl Stream {
             Err(_) => return Err(Failure::Unanswered),
         };
         let cursor = reply.get_document_mut("cursor").map_err(|_| Failure::Unexpected)?;
-        self.after = cursor.get_document("postBatchResumeToken").ok().cloned().or(self.after.take());
+        self.after =
+            cursor.get_document("postBatchResumeToken").ok().cloned().or(self.after.take());
         if cursor.get_i64("id").is_ok_and(|id| id == 0) {
             // The collection was dropped or renamed.
             return Err(Failure::Unexpected);
@@ -90,13 +91,15 @@ impl Stream {
 /// Selects the events of these documents after which one more client may get the key: an exclusive lock or a shared one less,
 /// or the document is gone. A renewal is none. Of keys that have no document yet it selects the first one.
 pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
-    let changed = doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
+    let changed =
+        doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
     let frees = doc! { "$or": [
         { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
         { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
         { "$in": ["$$field.k", ["shared", "shared.count"]] },
     ] };
-    let any = doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
+    let any =
+        doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
     let wanted = doc! { "$or": [
         { "operationType": "insert", "fullDocument.resource": { "$in": new } },
         { "documentKey._id": { "$in": &ids }, "operationType": "delete" },

@@ -175,7 +175,9 @@ impl MongodbConfig {
                 "forget_after is zero, which would forget counters at once; it must be at least 1 ms",
             ));
         }
-        if self.skew.subsec_nanos() % 1_000_000 != 0 || self.skew > Duration::from_secs(3_600) {
+        if !self.skew.subsec_nanos().is_multiple_of(1_000_000)
+            || self.skew > Duration::from_secs(3_600)
+        {
             return Err(Error::invalid_input(format!(
                 "the skew is {:?}; it must be whole milliseconds, at most an hour",
                 self.skew

@@ -13,6 +13,7 @@ use crate::record::{self, Skew, date, integer, millis, no_token, token_of};
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) now: Now,
+    /// With the ends of the holders' terms.
     pub(crate) entry: Entry,
     /// The records of the holders, in their order, and nothing for a mark of an evicted lease.
     records: Vec<Option<Document>>,
@@ -95,10 +96,8 @@ impl Skew {
         let count = i64::try_from(locks.len()).unwrap_or(i64::MAX);
         let mut fields =
             doc! { "exclusive": exclusive, "shared": { "count": count, "locks": locks } };
-        if let Ok(counter) = i64::try_from(entry.counter) {
-            if counter > 0 {
-                fields.insert("counter", counter);
-            }
+        if let Some(counter) = i64::try_from(entry.counter).ok().filter(|counter| *counter > 0) {
+            fields.insert("counter", counter);
         }
         if !marks.is_empty() {
             fields.insert("evicted", marks);
@@ -126,15 +125,34 @@ impl Stored {
         skew.new_record(holder)
     }
 
+    /// The key for rules about who excludes whom, by a table with the margin `skew`: a record of ours excludes others until
+    /// `expiresAt`, whatever its own skew was, and another client's for the skew longer.
+    pub(crate) fn excluding(&self, skew: Skew) -> Entry {
+        let mut entry = self.entry.clone();
+        for (holder, record) in entry.holders.iter_mut().zip(&self.records) {
+            let end = record.as_ref().and_then(|record| record.get_datetime("expiresAt").ok());
+            let longer = if holder.token == no_token() { Duration::ZERO } else { skew.0 };
+            if let Some(end) = end {
+                holder.expires = Some(millis(*end).saturating_sub(longer));
+            }
+        }
+        entry
+    }
+
     /// When the term ended that the last renewal of a holder continued; `None` without one.
     pub(crate) fn continued(&self, holder: &Holder, skew: Skew) -> Option<Duration> {
         let at = self.entry.holders.iter().position(|one| one == holder)?;
-        let before = self.records.get(at)?.as_ref()?.get_datetime("before").ok()?;
-        Some(millis(*before).saturating_sub(skew.0))
+        let record = self.records.get(at)?.as_ref()?;
+        let before = record.get_datetime("before").ok()?;
+        Some(skew.end(millis(*before), record))
     }
 
-    /// The record of a holder, as a listing shows it.
-    pub(crate) fn shown(&self, holder: &Holder, key: &Key) -> Option<Record> {
+    /// The record of a holder, as a listing shows it: another client's until the end that it states.
+    pub(crate) fn shown(&self, holder: &Holder, key: &Key, skew: Skew) -> Option<Record> {
+        let mut holder = holder.clone();
+        if holder.token == no_token() {
+            holder.expires = holder.expires.map(|end| end + skew.0);
+        }
         holder.record(key, self.now).map(without_placeholder)
     }
 }

@@ -66,7 +66,7 @@ impl Skew {
         };
         let expires = match record.get("expiresAt") {
             None | Some(Bson::Null) => None,
-            Some(Bson::DateTime(at)) => Some(self.end(millis(*at), token)),
+            Some(Bson::DateTime(at)) => Some(self.end(millis(*at), record)),
             Some(_) => return Err(damaged("expiresAt of a lock is no date")),
         };
         let time = |name| match record.get(name) {
@@ -87,18 +87,18 @@ impl Skew {
         })
     }
 
-    /// When the holder's term ends: `skew` before the end that clients with other clocks read.
-    fn end(self, expires_at: Duration, token: FencingToken) -> Duration {
-        if token == no_token() { expires_at } else { expires_at.saturating_sub(self.0) }
+    /// When the holder's term ends: so long before the end that clients with other clocks read.
+    pub(crate) fn end(self, expires_at: Duration, record: &Document) -> Duration {
+        let own = record.get("skew").and_then(integer).and_then(|skew| u64::try_from(skew).ok());
+        expires_at.saturating_sub(own.map_or(self.0, Duration::from_millis))
     }
 
     /// The record of a changed holder, on the base of what was there.
     pub(crate) fn record(self, holder: &Holder, base: &Document) -> Document {
         let mut record = base.clone();
         let is_ours = holder.token != no_token();
-        let expires_at = |end: Duration| if is_ours { end + self.0 } else { end };
         record.insert("renewedAt", holder.renewed_at.map_or(Bson::Null, date_of_micros));
-        record.insert("expiresAt", holder.expires.map_or(Bson::Null, |end| date(expires_at(end))));
+        record.insert("expiresAt", holder.expires.map_or(Bson::Null, |end| date(end + self.0)));
         record.insert("acquired", true);
         if is_ours {
             record.insert("token", i64::from(holder.token));

@@ -55,7 +55,8 @@ impl Watch {
         let until = self.0.commands.deadline();
         let found = self.ids_of(keys, until).await;
         let found = found.map_err(|failure| self.0.commands.error(failure, until))?;
-        let name = |key: &Key| found.get(key.as_str()).map_or_else(|| free(key.as_str()), Bson::to_string);
+        let name =
+            |key: &Key| found.get(key.as_str()).map_or_else(|| free(key.as_str()), Bson::to_string);
         let names: Vec<_> = keys.iter().map(name).collect();
         let (inner, left) = (Arc::downgrade(&self.0), names.clone());
         let leave = move |subscription| {
@@ -140,7 +141,9 @@ impl Inner {
         let id = event.get_document("documentKey").ok().and_then(|key| key.get("_id"));
         let Some(id) = id else { return };
         let name = id.to_string();
-        if let Ok(resource) = event.get_document("fullDocument").and_then(|new| new.get_str("resource")) {
+        if let Ok(resource) =
+            event.get_document("fullDocument").and_then(|new| new.get_str("resource"))
+        {
             // It has a document from now on, or another one.
             let waiting = self.listeners.take(&free(resource));
             if !waiting.is_empty() {

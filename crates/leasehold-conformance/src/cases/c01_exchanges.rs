@@ -81,8 +81,9 @@ async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> CaseRes
     // In the first round, connections are made, and the server may have to load scripts or statements.
     for round in 0..2 {
         let least = if round == 0 { usize::MAX } else { 1 };
-        let most = |allowed: usize| allowed.max(least);
         let allowed = fixture.reports.exchanges;
+        let times = if keys.len() > 1 { allowed.several_keys } else { 1 };
+        let most = |allowed: usize| (times * allowed).max(least);
         let mut count = Count::new(fixture, &behind).await?;
         let (lease, other) = (fixture.exclusive_all(keys), fixture.exclusive_all(keys));
         behind.client.grant(&lease).await?;

@@ -7,6 +7,7 @@ use leasehold_core::{
 };
 use leasehold_driver::{Deadline, outliving};
 
+use crate::change::Ends;
 use crate::commands::{Shows, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::unexpected;
@@ -70,7 +71,10 @@ impl Inner {
         stored: Stored,
     ) -> Result<AcquireReply> {
         let mut table = self.rules();
-        table.insert(claim.key.clone(), without_namesakes(&stored.entry, request.id()));
+        table.insert(
+            claim.key.clone(),
+            without_namesakes(&stored.excluding(self.skew), request.id()),
+        );
         match table.acquire(request, stored.now)? {
             AcquireReply::Granted(_) => {
                 Err(unexpected(self.commands.server(), "a refusal of a key that is free"))
@@ -97,7 +101,10 @@ impl Inner {
             *table = tried;
             Ok(reply)
         };
-        let changed = self.commands.change(&keys, &rules, self.skew, until, rule).await?;
+        let changed = self
+            .commands
+            .change(&keys, (&rules, self.skew, Ends::OfExclusion), until, rule)
+            .await?;
         Ok(changed.result)
     }
 

@@ -8,6 +8,7 @@ use leasehold_core::{
 use leasehold_driver::{Deadline, outliving};
 use mongodb::bson::{Bson, doc};
 
+use crate::change::Ends;
 use crate::inner::Inner;
 use crate::record::no_token;
 
@@ -58,7 +59,10 @@ impl Inner {
     ) -> Result<EvictReply> {
         let rule = |table: &mut Table, now| Ok(table.evict(request, now));
         let keys = [key.clone()];
-        let changed = self.commands.change(&keys, &self.rules(), self.skew, until, rule).await?;
+        let changed = self
+            .commands
+            .change(&keys, (&self.rules(), self.skew, Ends::OfExclusion), until, rule)
+            .await?;
         let mut reply = changed.result;
         for target in &mut reply.removed {
             target.token = target.token.filter(|token| *token != no_token());
@@ -100,7 +104,17 @@ impl Inner {
                 if probe.removed.is_empty() && probe.counters_forgotten == 0 && !has_mark {
                     continue;
                 }
-                let done = self.evict_one(&key, &one, until).await?;
+                let done = match self.evict_one(&key, &one, until).await {
+                    Ok(done) => done,
+                    Err(error) if reply.removed.is_empty() && reply.counters_forgotten == 0 => {
+                        return Err(error);
+                    }
+                    Err(_) => {
+                        self.set_purged_to(Some(key));
+                        reply.more = true;
+                        return Ok(reply);
+                    }
+                };
                 reply.removed.extend(done.removed);
                 reply.counters_forgotten += done.counters_forgotten;
             }

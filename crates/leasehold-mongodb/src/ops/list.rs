@@ -31,7 +31,7 @@ impl Inner {
                 };
                 let records = stored.entry.holders.iter();
                 let mut records: Vec<_> = records
-                    .filter_map(|holder| stored.shown(holder, &key))
+                    .filter_map(|holder| stored.shown(holder, &key, self.skew))
                     .map(|record| (Cursor::after(&record), record))
                     .collect();
                 records.sort_by(|(one, _), (other, _)| one.cmp(other));

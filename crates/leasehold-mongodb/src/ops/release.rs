@@ -5,6 +5,7 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
+use crate::change::Ends;
 use crate::commands::Shows;
 use crate::inner::Inner;
 use crate::ops::carry_out;
@@ -52,7 +53,10 @@ impl Inner {
     ) -> Result<ReleaseOutcome> {
         let keys: Vec<Key> = lease.keys().to_vec();
         let rule = |table: &mut Table, now| Ok(table.release(request, now));
-        let changed = self.commands.change(&keys, &self.rules(), self.skew, until, rule).await?;
+        let changed = self
+            .commands
+            .change(&keys, (&self.rules(), self.skew, Ends::OfTerms), until, rule)
+            .await?;
         Ok(only(changed.result))
     }
 }

@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::change::Changed;
+use crate::change::{Changed, Ends};
 use crate::commands::Shows;
 use crate::inner::{Inner, rest};
 use crate::ops::carry_out;
@@ -64,8 +64,10 @@ impl Inner {
             let ended = own.filter_map(|holder| holder.expires).min();
             Ok((table.renew(&request, now), ended))
         };
-        let Changed { result: (reply, ended), now, took } =
-            self.commands.change(&keys, &self.rules(), self.skew, until, rule).await?;
+        let Changed { result: (reply, ended), now, took } = self
+            .commands
+            .change(&keys, (&self.rules(), self.skew, Ends::OfTerms), until, rule)
+            .await?;
         let outcome = reply.leases.into_iter().next().unwrap_or(RenewOutcome::Lost(None));
         let is_held = matches!(outcome, RenewOutcome::Held(_));
         if is_held && self.was_over(ended, now, took, until).await? {
