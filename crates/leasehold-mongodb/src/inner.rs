@@ -29,6 +29,8 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::all(NAME);
+        // Connecting refuses an unfit server, and each write names the index that it needs.
+        can.checks_on_use = true;
         can.many_keys = self.server.is_replicated;
         can.notifications = self.server.is_replicated;
         // Another client's garbage collection may forget a counter at any time.

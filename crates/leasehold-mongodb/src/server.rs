@@ -59,8 +59,8 @@ fn product(hello: &Document, build: &Document) -> Option<&'static str> {
         .then_some("another server, such as Amazon DocumentDB")
 }
 
-/// Refuses a collection in which one key can have two documents, or that is none.
-pub(crate) async fn check_collection(commands: &Commands, until: Deadline) -> Result<()> {
+/// Refuses what is no ordinary collection.
+pub(crate) async fn check_type(commands: &Commands, until: Deadline) -> Result<()> {
     let filter = doc! { "name": commands.collection() };
     let listed = commands
         .command(
@@ -79,12 +79,16 @@ pub(crate) async fn check_collection(commands: &Commands, until: Deadline) -> Re
         "view" => Some("a view"),
         _ => Some("of another type, such as a time series"),
     };
-    if let Some(wrong) = wrong {
-        return Err(Error::incompatible(format!(
-            "the collection {} is {wrong}; give another name by the option collection",
-            commands.collection()
-        )));
-    }
+    let Some(wrong) = wrong else { return Ok(()) };
+    Err(Error::incompatible(format!(
+        "the collection {} is {wrong}; give another name by the option collection",
+        commands.collection()
+    )))
+}
+
+/// Refuses a collection in which one key can have two documents, or that is none.
+pub(crate) async fn check_collection(commands: &Commands, until: Deadline) -> Result<()> {
+    check_type(commands, until).await?;
     let indexes = commands.command(doc! { "listIndexes": commands.collection() }, until).await?;
     let unique =
         first_batch(&indexes).find(|index| index.get_str("name").is_ok_and(|name| name == INDEX));

@@ -41,7 +41,7 @@ impl Locker {
     }
 
     /// As [`connect`](Locker::connect), but does not check a store that refuses each unfit server when it first uses it:
-    /// MySQL, PostgreSQL and a Redis Cluster. So a database is opened before it is [prepared](Locker::prepare), and a
+    /// MySQL, PostgreSQL, MongoDB and a Redis Cluster. So a database is opened before it is [prepared](Locker::prepare), and a
     /// program that takes one lock and ends queries one master. [`level`](Locker::level) is L0 until a lock
     /// [requires](crate::LockRequest::require) one, or [`check`](Locker::check) is called.
     ///

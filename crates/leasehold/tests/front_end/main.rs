@@ -27,6 +27,7 @@ mod loss;
 mod manual_clock;
 #[cfg(all(
     feature = "local",
+    feature = "mongodb",
     feature = "mysql",
     feature = "nene",
     feature = "postgres",
@@ -46,7 +47,13 @@ mod mixed;
 mod mysql;
 mod outlasting;
 mod own_locks;
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "quorum", feature = "redis"))]
+#[cfg(all(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "quorum",
+    feature = "redis"
+))]
 mod passwords;
 #[cfg(all(feature = "postgres", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod postgres;

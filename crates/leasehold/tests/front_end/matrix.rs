@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::Locker;
 use leasehold::inspect::Capabilities;
+use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres, redis};
 
@@ -46,18 +47,21 @@ fn time(time: Duration) -> String {
 async fn the_page_of_the_stores_has_their_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name| format!("sqlite:{}", folder.path().join(name).display());
-    let (redis, postgres, mysql) = tokio::join!(
+    let (redis, postgres, mysql, mongodb) = tokio::join!(
         redis::Server::start(&[]),
         postgres::Server::start(&[]),
         mysql::Server::start(&[]),
+        ReplicaSet::start(1),
     );
-    let (redis, postgres, mysql) = (redis.unwrap(), postgres.unwrap(), mysql.unwrap());
+    let (redis, postgres) = (redis.unwrap(), postgres.unwrap());
+    let (mysql, mongodb) = (mysql.unwrap(), mongodb.unwrap());
     let quorum = format!("quorum:?node={}&node={}&node={}", file("a"), file("b"), file("c"));
     let mut columns = Vec::new();
     for (name, url) in [
         ("PostgreSQL", postgres.url()),
         ("Redis", redis.store_url()),
         ("MySQL, MariaDB", mysql.url()),
+        ("MongoDB", mongodb.url()),
         ("SQLite", file("locks")),
         ("local", "local:".to_owned()),
         ("quorum", quorum.clone()),
@@ -76,7 +80,9 @@ async fn the_page_of_the_stores_has_their_capabilities() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/STORES.md");
     let page = std::fs::read_to_string(path).unwrap();
     let (before, rest) = page
-        .split_once("\n| | PostgreSQL | Redis | MySQL, MariaDB | SQLite | local | quorum |")
+        .split_once(
+            "\n| | PostgreSQL | Redis | MySQL, MariaDB | MongoDB | SQLite | local | quorum |",
+        )
         .unwrap();
     let (_, after) = rest.split_once("\n\n").unwrap();
     let written = format!("{before}\n{table}\n{after}");

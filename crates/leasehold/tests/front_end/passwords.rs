@@ -10,6 +10,7 @@ const SPECIAL: &str = "@/?#:&%+,=[]\\\"' \t\n\r\0";
 /// URLs whose password is this text as it is, on a port where nothing listens: of each store, and of it as a node.
 fn urls(password: &str) -> Vec<String> {
     let schemes = [
+        ("mongodb", "/db?timeout=100ms"),
         ("mysql", "/db"),
         ("mariadb", "/db"),
         ("postgres", "/db?sslmode=disable"),
