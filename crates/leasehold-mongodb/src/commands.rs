@@ -15,6 +15,7 @@ use mongodb::{Client, ClientSession, Database};
 use crate::document::projection;
 use crate::error::{self, DUPLICATE_KEY, unanswered, unexpected};
 use crate::record::millis;
+use crate::server::first_batch;
 
 /// The unique index that keeps a key to one document.
 pub(crate) const INDEX: &str = "resource_1";
@@ -164,6 +165,19 @@ impl Commands {
                 }
             }
         }
+    }
+
+    /// The document of a key on a server that is the primary beyond doubt: one that was deposed does not answer.
+    pub(crate) async fn find_surely(&self, key: &str, until: Deadline) -> Result<Option<Document>> {
+        let command = doc! {
+            "find": self.collection(),
+            "filter": { "resource": key },
+            "projection": projection(),
+            "limit": 1,
+            "readConcern": { "level": "linearizable" },
+        };
+        let reply = self.command(command, until).await?;
+        Ok(first_batch(&reply).next().cloned())
     }
 
     /// The first documents that a pipeline of stages finds, and whether there are more.

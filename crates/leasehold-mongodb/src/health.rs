@@ -1,6 +1,8 @@
 //! What the server's settings support.
 
 use leasehold_core::{Health, Level, Result};
+use leasehold_driver::Deadline;
+use mongodb::bson::doc;
 
 use crate::inner::Inner;
 use crate::server::{Server, check_collection};
@@ -10,17 +12,25 @@ impl Inner {
         let until = self.commands.deadline();
         let server = Server::read(&self.commands, until).await?;
         check_collection(&self.commands, until).await?;
-        let alone = self.skew.0.is_zero();
-        let level = match (server.is_router, alone) {
-            (true, _) => Level::BestEffort,
-            (false, true) => Level::Fenced,
-            (false, false) => Level::Lease,
+        let is_alone = self.skew.0.is_zero();
+        let is_contradicted = is_alone && self.has_foreign_lock(until).await?;
+        let level = match server.is_router {
+            true => Level::BestEffort,
+            false if is_alone && !is_contradicted => Level::Fenced,
+            false => Level::Lease,
         };
         let mut health = Health::new(level);
         health.durable = true;
-        health.fails_over = false;
-        health.identity = Some(format!("MongoDB {}", server.version));
-        if !alone {
+        health.identity = server.identity;
+        health.clock_difference_us = server.ahead;
+        if is_contradicted {
+            health.hazards.push(
+                "skew=0 states that no client of mongo-lock uses the collection, but one holds a lock there: its clock is \
+                 trusted to the millisecond, and its garbage collection deletes token counters; leave out skew=0"
+                    .to_owned(),
+            );
+        }
+        if !is_alone {
             health.hazards.push(
                 "clients of mongo-lock may share the collection: their garbage collection deletes token counters, and their \
                  Renew, Unlock and Purge end leases by lockId; if there are none, state it by the option skew=0"
@@ -33,5 +43,18 @@ impl Inner {
             );
         }
         Ok(health)
+    }
+
+    /// Whether another client than ours holds a lock.
+    async fn has_foreign_lock(&self, until: Deadline) -> Result<bool> {
+        let foreign = doc! { "$or": [
+            { "exclusive.acquired": true, "exclusive.token": { "$exists": false } },
+            { "shared.locks": { "$elemMatch": { "token": { "$exists": false } } } },
+        ] };
+        let found = vec![doc! { "$match": foreign }, doc! { "$limit": 1 }];
+        let found = self.commands.aggregate(found, until, None).await;
+        found
+            .map(|(found, _)| !found.is_empty())
+            .map_err(|failure| self.commands.error(failure, until))
     }
 }

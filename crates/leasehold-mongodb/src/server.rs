@@ -1,8 +1,8 @@
 //! What kind of server answers.
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::Deadline;
-use mongodb::bson::{Document, doc};
+use leasehold_driver::{Deadline, Halfway};
+use mongodb::bson::{DateTime, Document, doc};
 
 use crate::commands::{Commands, INDEX};
 use crate::error::no_index;
@@ -14,14 +14,17 @@ pub(crate) struct Server {
     pub(crate) is_replicated: bool,
     /// A router of a sharded cluster.
     pub(crate) is_router: bool,
-    /// Its version, as it reports it.
-    pub(crate) version: String,
+    /// Identifies its process.
+    pub(crate) identity: Option<String>,
+    /// How far its clock is ahead of this machine's, in microseconds.
+    pub(crate) ahead: Option<i64>,
 }
 
 impl Server {
     /// Asks the server what it is, and refuses one that the store cannot use.
     pub(crate) async fn read(commands: &Commands, until: Deadline) -> Result<Self> {
-        let hello = commands.command(doc! { "hello": 1 }, until).await?;
+        let (hello, halfway) = Halfway::of(commands.command(doc! { "hello": 1 }, until)).await;
+        let hello = hello?;
         let build = commands.command(doc! { "buildInfo": 1 }, until).await?;
         let version = build.get_str("version").unwrap_or("unknown").to_owned();
         if let Some(product) = product(&hello, &build) {
@@ -40,7 +43,15 @@ impl Server {
         }
         let is_router = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
         let is_replicated = is_router || hello.get_str("setName").is_ok();
-        Ok(Self { is_replicated, is_router, version })
+        let process = hello.get_document("topologyVersion").ok();
+        let identity = process.and_then(|process| process.get_object_id("processId").ok());
+        let ahead = |now: &DateTime| halfway.ahead(now.timestamp_millis().saturating_mul(1_000));
+        Ok(Self {
+            is_replicated,
+            is_router,
+            identity: identity.map(|id| id.to_hex()),
+            ahead: hello.get_datetime("localTime").ok().map(ahead),
+        })
     }
 }
 

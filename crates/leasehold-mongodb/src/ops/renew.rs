@@ -10,7 +10,7 @@ use leasehold_driver::Deadline;
 use crate::change::{Changed, Ends};
 use crate::commands::Shows;
 use crate::inner::{Inner, rest};
-use crate::ops::carry_out;
+use crate::ops::{carry_out, of_key};
 use crate::pipeline;
 use crate::record::no_token;
 
@@ -20,10 +20,36 @@ impl Inner {
         let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
         let requests = request.leases().iter().map(|lease| {
             let (inner, lease) = (Arc::clone(self), lease.clone());
-            async move { inner.renew_one(&lease, until).await }
+            async move { inner.renew_surely(&lease, until).await }
         });
         let outcomes = carry_out(keys, requests).await;
         each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
+    }
+
+    /// A primary that was deposed without knowing it reports a lease as lost that its successor granted: it is asked again
+    /// before a hold ends.
+    async fn renew_surely(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {
+        loop {
+            let outcome = self.renew_one(lease, until).await?;
+            let is_lost = matches!(outcome, RenewOutcome::Lost(_));
+            if !is_lost || !self.server.is_replicated || !self.is_held_surely(lease, until).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    async fn is_held_surely(&self, lease: &RenewEntry, until: Deadline) -> Result<bool> {
+        for claim in lease.claims() {
+            let found = self.commands.find_surely(claim.key.as_str(), until).await?;
+            let Some(document) = found else { return Ok(false) };
+            let stored = self.skew.read(&document).map_err(|error| of_key(error, &claim.key))?;
+            let mut holders = stored.entry.holders.iter();
+            let is_own = |holder: &Holder| holder.id.as_ref() == Some(lease.id());
+            if !holders.any(|holder| is_own(holder) && is_held(holder, lease, stored.now)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn renew_one(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {

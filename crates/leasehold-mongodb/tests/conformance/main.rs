@@ -133,9 +133,9 @@ impl Subject for Mongodb {
         reports.own_clock = false;
         reports.quiet = false;
         reports.unit = Duration::from_millis(1);
-        // A lease is read and written: few are evicted. What the server is takes four commands to learn.
+        // A lease is read and written: few are evicted. What the server is takes five commands to learn.
         reports.exchanges.evict = 2;
-        reports.exchanges.check = 4;
+        reports.exchanges.check = 5;
         reports.exchanges.several_keys = 3;
         reports.exchanges.each_lease = true;
         reports
