@@ -103,7 +103,15 @@ impl ReplicaSet {
             "heartbeatIntervalMillis": 100,
             "heartbeatTimeoutSecs": silence / 1_000,
         };
-        doc! { "_id": NAME, "version": 1, "members": members, "settings": settings }
+        // While its clock stands still, a server writes its journal only for those who ask for it; a linearizable read does not.
+        let waits_for_journal = !has_clock;
+        doc! {
+            "_id": NAME,
+            "version": 1,
+            "members": members,
+            "settings": settings,
+            "writeConcernMajorityJournalDefault": waits_for_journal,
+        }
     }
 
     /// Where a store connects to.
