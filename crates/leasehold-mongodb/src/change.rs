@@ -2,8 +2,9 @@
 //! changed them meanwhile.
 
 use std::future::IntoFuture;
+use std::time::Duration;
 
-use leasehold_core::{Clock, Effect, Error, Key, Now, Result, Table};
+use leasehold_core::{Clock, Effect, Error, Key, LeaseId, Now, Result, Table};
 use leasehold_driver::{Deadline, SystemClock};
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, doc};
@@ -33,7 +34,7 @@ struct Loaded {
 pub(crate) struct Changed<T> {
     pub(crate) result: T,
     pub(crate) now: Now,
-    pub(crate) took: std::time::Duration,
+    pub(crate) took: Duration,
 }
 
 impl Commands {
@@ -209,6 +210,14 @@ impl Commands {
         let command = || doc! { "update": self.collection(), "updates": updates, "ordered": true };
         (!updates.is_empty()).then(command)
     }
+}
+
+/// When the lease of this id first ends on one of the keys.
+pub(crate) fn end_of(table: &Table, keys: &[Key], id: &LeaseId) -> Option<Duration> {
+    let entries = keys.iter().filter_map(|key| table.entry(key));
+    let holders = entries.flat_map(|entry| &entry.holders);
+    let own = holders.filter(|holder| holder.id.as_ref() == Some(id));
+    own.filter_map(|holder| holder.expires).min()
 }
 
 /// How a try ended that is no success.

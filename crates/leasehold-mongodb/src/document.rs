@@ -139,10 +139,12 @@ impl Stored {
         entry
     }
 
-    /// When the term ended that the last renewal of a holder continued; `None` without one.
+    /// When the term ended that the command continued which read this; `None` if it renewed nothing.
     pub(crate) fn continued(&self, holder: &Holder, skew: Skew) -> Option<Duration> {
         let at = self.entry.holders.iter().position(|one| one == holder)?;
         let record = self.records.get(at)?.as_ref()?;
+        // Else an earlier one renewed it.
+        holder.renewed_at.filter(|at| *at == self.now.wall_micros)?;
         let before = record.get_datetime("before").ok()?;
         Some(skew.end(millis(*before), record))
     }

@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 use leasehold_driver::{Deadline, outliving};
 
-use crate::change::Ends;
+use crate::change::{Changed, Ends, end_of};
 use crate::commands::{Shows, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::unexpected;
@@ -97,15 +97,23 @@ impl Inner {
                     tried.insert(key.clone(), without_namesakes(entry, request.id()));
                 }
             }
+            let ended = end_of(&tried, &keys, request.id());
             let reply = tried.acquire(request, now)?;
             *table = tried;
-            Ok(reply)
+            Ok((reply, ended))
         };
-        let changed = self
-            .commands
-            .change(&keys, (&rules, self.skew, Ends::OfExclusion), until, rule)
-            .await?;
-        Ok(changed.result)
+        loop {
+            let Changed { result: (reply, ended), now, took } = self
+                .commands
+                .change(&keys, (&rules, self.skew, Ends::OfExclusion), until, rule)
+                .await?;
+            let confirmed = matches!(&reply, AcquireReply::Granted(granted) if !granted.fresh);
+            if !confirmed || !self.was_over(ended, now, took, until).await? {
+                return Ok(reply);
+            }
+            let ending = ReleaseEntry::new(request.id().clone(), keys.iter().cloned());
+            self.release_one(&ending, until).await?;
+        }
     }
 
     pub(crate) fn stored(&self, key: &Key, updated: &Updated) -> Result<Stored> {

@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::change::{Changed, Ends};
+use crate::change::{Changed, Ends, end_of};
 use crate::commands::Shows;
 use crate::inner::{Inner, rest};
 use crate::ops::{carry_out, of_key};
@@ -84,10 +84,7 @@ impl Inner {
         let keys: Vec<Key> = lease.claims().keys().cloned().collect();
         let request = RenewRequest::new(vec![lease.clone()]);
         let rule = |table: &mut Table, now| {
-            let ends =
-                keys.iter().filter_map(|key| table.entry(key)).flat_map(|entry| &entry.holders);
-            let own = ends.filter(|holder| holder.id.as_ref() == Some(lease.id()));
-            let ended = own.filter_map(|holder| holder.expires).min();
+            let ended = end_of(table, &keys, lease.id());
             Ok((table.renew(&request, now), ended))
         };
         let Changed { result: (reply, ended), now, took } = self

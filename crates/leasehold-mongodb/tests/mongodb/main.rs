@@ -3,6 +3,8 @@
 
 mod errors;
 mod foreign;
+mod late;
 mod mongo_lock;
+mod on_clock;
 mod privileges;
 mod sides;
