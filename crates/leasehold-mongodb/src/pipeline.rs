@@ -7,6 +7,7 @@ mod acquire;
 mod release;
 mod renew;
 
+use leasehold_core::{FencingToken, LeaseId};
 use mongodb::bson::{Bson, Document, doc};
 
 pub(crate) use acquire::acquire;
@@ -114,9 +115,10 @@ impl Of<'_> {
     /// Whether a record has the form that mongo-lock and this store write.
     fn is_sound(self) -> Bson {
         all(vec![
+            has_type(self.0, &["object"]),
             has_type(&self.field("lockId"), &["string"]),
             has_type(&self.field("expiresAt"), &["date", "null", "missing"]),
-            has_type(&self.field("token"), &["int", "long", "missing"]),
+            is_token_or_missing(&self.field("token")),
         ])
     }
 
@@ -132,29 +134,64 @@ impl Of<'_> {
     }
 }
 
-/// Whether the whole document has the form that mongo-lock and this store write; a new one has nothing yet.
-fn is_sound() -> Bson {
+fn is_token(value: &str) -> Bson {
+    let most = i64::try_from(FencingToken::MAX).unwrap_or(i64::MAX);
+    all(vec![
+        has_type(value, INTEGERS),
+        doc! { "$gte": [value, 1] }.into(),
+        doc! { "$lte": [value, most] }.into(),
+    ])
+}
+
+fn is_token_or_missing(value: &str) -> Bson {
+    doc! { "$or": [has_type(value, &["missing"]), is_token(value)] }.into()
+}
+
+/// Whether the mark of an evicted lease has the form that this store writes.
+fn is_mark() -> Bson {
+    let is_text = has_type("$$mark.lockId", &["string"]);
+    let length = doc! { "$strLenBytes": cond(is_text, "$$mark.lockId", "") };
+    let most = i64::try_from(LeaseId::MAX_BYTES).unwrap_or(i64::MAX);
+    all(vec![
+        doc! { "$gt": [length.clone(), 0] }.into(),
+        doc! { "$lte": [length, most] }.into(),
+        is_token("$$mark.token"),
+        has_type("$$mark.until", &["date"]),
+    ])
+}
+
+/// Whether the whole document has the form that mongo-lock and this store write, as [`Skew::read`](crate::record::Skew) checks
+/// it; a new one has nothing yet.
+pub(crate) fn is_sound() -> Bson {
+    let each = |elements: &str, name: &str, is_sound: Bson| -> Bson {
+        doc! { "$allElementsTrue": [
+            { "$map": { "input": elements, "as": name, "in": is_sound } },
+        ] }
+        .into()
+    };
     let is_new = all(vec![has_type("$exclusive", &["missing"]), has_type("$shared", &["missing"])]);
     let exclusive = all(vec![
+        has_type("$exclusive", &["object"]),
         has_type("$exclusive.acquired", &["bool"]),
         doc! { "$or": [eq("$exclusive.acquired", false), EXCLUSIVE.is_sound()] }.into(),
     ]);
-    let locks = doc! { "$map": { "input": "$lh.locks", "as": "lock", "in": EACH.is_sound() } };
     let shared = all(vec![
+        has_type("$shared", &["object"]),
         has_type("$shared.locks", &["array"]),
         has_type("$shared.count", INTEGERS),
         eq("$shared.count", doc! { "$size": "$lh.locks" }),
-        doc! { "$allElementsTrue": [locks] }.into(),
+        each("$lh.locks", "lock", EACH.is_sound()),
     ]);
     all(vec![
-        has_type("$counter", &["int", "long", "missing"]),
+        is_token_or_missing("$counter"),
         has_type("$evicted", &["array", "missing"]),
+        each("$lh.marks", "mark", is_mark()),
         doc! { "$or": [is_new, all(vec![exclusive, shared])] }.into(),
     ])
 }
 
 /// A stage that sets `lh.locks`, `lh.marks` and `lh.taken` to what of the document can be used safely, whatever it holds.
-fn usable() -> Document {
+pub(crate) fn usable() -> Document {
     let array = |path: &str| cond(has_type(path, &["array"]), path, Bson::Array(Vec::new()));
     set(doc! {
         "lh.locks": array("$shared.locks"),

@@ -10,6 +10,7 @@ use mongodb::bson::{Bson, doc};
 
 use crate::change::Ends;
 use crate::inner::Inner;
+use crate::pipeline;
 use crate::record::no_token;
 
 impl Inner {
@@ -75,7 +76,8 @@ impl Inner {
         let mut reply = EvictReply::new(Vec::new(), 0, false);
         let wanted = filter.clone().with_expired(Expired::In);
         let mut from = self.purged_to();
-        let over = [doc! { "$match": { "$expr": may_be_over(self.forget_after) } }];
+        let over =
+            [pipeline::usable(), doc! { "$match": { "$expr": may_be_over(self.forget_after) } }];
         loop {
             let name = from.as_ref().map(Key::as_str);
             let (found, more) = self.documents(filter, name, &over, until).await?;
@@ -137,7 +139,7 @@ impl Inner {
     }
 }
 
-/// Whether the server finds anything in a document that a purge may remove.
+/// Whether the server finds anything in a document that a purge may remove, or cannot read it.
 fn may_be_over(forget_after: Option<Duration>) -> Bson {
     let is_past = |first: &str| -> Bson {
         doc! { "$and": [
@@ -147,6 +149,8 @@ fn may_be_over(forget_after: Option<Duration>) -> Bson {
         .into()
     };
     let mut any = vec![
+        // It is reported.
+        doc! { "$not": [pipeline::is_sound()] }.into(),
         is_past("$exclusive.expiresAt"),
         is_past("$shared.locks.expiresAt"),
         is_past("$evicted.until"),

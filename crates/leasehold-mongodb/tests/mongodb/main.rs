@@ -1,6 +1,7 @@
 //! The store on real servers.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
+mod bad_input;
 mod errors;
 mod foreign;
 mod late;
