@@ -13,7 +13,7 @@ use mongodb::options::{ReadConcern, WriteConcern};
 
 use crate::commands::{Commands, Failure, INDEX};
 use crate::document::{Stored, projection};
-use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT};
+use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, is_missing_index, no_index};
 use crate::record::{Skew, millis};
 
 /// Which ends of records a rule is about, where a record was written with another skew.
@@ -89,7 +89,7 @@ impl Commands {
         };
         if let Some(command) = command {
             let reply = self.write(command, until).await.map_err(|f| self.step(f, until))?;
-            is_done(&reply, 1)?;
+            is_done(self.server(), &reply, 1)?;
             crate::error::of_write_concern(self.server(), &reply).map_err(Step::Failed)?;
         }
         Ok((result, loaded.now))
@@ -123,7 +123,8 @@ impl Commands {
             let updates = loaded.updates(keys, skew);
             if let Some(command) = self.update_command(&updates) {
                 let reply = self.run(command, until, Some(&mut session)).await;
-                is_done(&reply.map_err(|f| self.step(f, until))?, updates.len())?;
+                let reply = reply.map_err(|f| self.step(f, until))?;
+                is_done(self.server(), &reply, updates.len())?;
             }
             Ok((result, loaded.now, !updates.is_empty()))
         };
@@ -292,15 +293,20 @@ fn unchanged(document: &Document) -> Document {
     query
 }
 
-fn is_done(reply: &Document, updates: usize) -> Result<(), Step> {
-    if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-        let code = error.as_document().and_then(|error| error.get_i32("code").ok());
-        if matches!(code, Some(DUPLICATE_KEY | WRITE_CONFLICT)) {
-            return Err(Step::Again);
-        }
-        let why = error.as_document().and_then(|error| error.get_str("errmsg").ok());
-        let message = format!("the server refuses an update ({})", why.unwrap_or("no reason"));
-        return Err(Step::Failed(Error::unexpected(message).with_effect(Effect::Unknown)));
+/// Checks that each of these updates found its document.
+fn is_done(server: &str, reply: &Document, updates: usize) -> Result<(), Step> {
+    let errors = reply.get_array("writeErrors").ok();
+    if let Some(failure) = errors.and_then(|errors| errors.first()?.as_document()) {
+        let code = failure.get_i32("code").unwrap_or_default();
+        let why = failure.get_str("errmsg").unwrap_or("no reason");
+        return Err(match code {
+            DUPLICATE_KEY | WRITE_CONFLICT => Step::Again,
+            code if is_missing_index(code, why) => Step::Failed(no_index(server)),
+            _ => {
+                let error = Error::unexpected(format!("{server} refuses an update ({why})"));
+                Step::Failed(error.with_effect(Effect::Unknown))
+            }
+        });
     }
     let found = reply.get("n").and_then(crate::record::integer);
     if found == i64::try_from(updates).ok() { Ok(()) } else { Err(Step::Again) }

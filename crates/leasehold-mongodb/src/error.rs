@@ -57,8 +57,7 @@ fn of_command(server: &str, error: &CommandError) -> Error {
         )),
         // AuthenticationFailed, UserNotFound.
         18 | 11 => refused_login(server, message),
-        // The hint that each write carries.
-        2 if message.contains("hint provided does not correspond") => no_index(server),
+        code if is_missing_index(code, message) => no_index(server),
         // NotWritablePrimary, NotPrimaryNoSecondaryOk, and the older code: it did not begin.
         10_107 | 13_435 | 10_058 | WRITE_CONFLICT => {
             Error::unavailable(Effect::NotApplied, replied)
@@ -67,12 +66,22 @@ fn of_command(server: &str, error: &CommandError) -> Error {
         50 | 11_600 | 11_601 | 11_602 | 13_436 | 91 | 189 | 94 | 6 | 7 | 89 | 9_001 | 134 | 262 => {
             Error::unavailable(Effect::Unknown, replied)
         }
+        // CommandNotSupportedOnView.
+        166 => {
+            Error::incompatible(format!("{replied}; give another name by the option collection"))
+        }
         // FailedToParse, TypeMismatch, CommandNotFound and an unknown stage or operator: no pipelines in updates.
         9 | 14 | 59 | 40_324 | 168 => {
             Error::incompatible(format!("{replied}; the store needs MongoDB 4.4 or newer"))
         }
         _ => Error::unexpected(replied).with_effect(Effect::Unknown),
     }
+}
+
+/// Whether there is no index that fits the hint, which each write carries.
+pub(crate) fn is_missing_index(code: i32, message: &str) -> bool {
+    // BadValue.
+    code == 2 && message.contains("hint provided does not correspond")
 }
 
 /// The failure in a reply that reports none: a write that too few servers have (yet).
