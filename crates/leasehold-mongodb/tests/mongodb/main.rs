@@ -10,3 +10,4 @@ mod mongo_lock;
 mod on_clock;
 mod privileges;
 mod sides;
+mod tokens;

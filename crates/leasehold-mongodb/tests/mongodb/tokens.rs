@@ -1,0 +1,37 @@
+//! Tokens of a lease of one key, which the server itself changes.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Claims, FencingToken, Key, LeaseId, Mode, ReleaseEntry,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+};
+use leasehold_mongodb::MongodbStore;
+use leasehold_testkit::mongodb::Server;
+
+const TTL: Duration = Duration::from_secs(60);
+
+async fn token(store: &MongodbStore, request: &AcquireRequest) -> FencingToken {
+    match store.acquire(request).await.unwrap() {
+        AcquireReply::Granted(granted) => granted.token.unwrap(),
+        AcquireReply::Refused(refused) => panic!("{refused:?}"),
+    }
+}
+
+/// Without clients of mongo-lock.
+#[tokio::test]
+async fn a_raise_raises_the_token_and_the_counter_of_its_key() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = MongodbStore::connect(&format!("{}?skew=0", server.url())).await.unwrap();
+    store.prepare().await.unwrap();
+    let (key, id) = (Key::new("k").unwrap(), LeaseId::foreign(b"a").unwrap());
+    let (claims, ttl) = (Claims::one(key.clone(), Mode::Exclusive), Ttl::new(TTL).unwrap());
+    let request = AcquireRequest::new(id.clone(), claims.clone(), ttl);
+    let high = FencingToken::new(token(&store, &request).await.get() + 1_000_000_000_000).unwrap();
+    let entry = RenewEntry::extend(id.clone(), claims, ttl).with_token_raised_to(high);
+    let renewed = store.renew(&RenewRequest::new(vec![entry])).await.unwrap().leases;
+    assert!(matches!(renewed[..], [RenewOutcome::Held(_)]), "{renewed:?}");
+    assert_eq!(token(&store, &request).await, high);
+    store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key])])).await.unwrap();
+    assert!(token(&store, &request).await > high);
+}
