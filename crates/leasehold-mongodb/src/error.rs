@@ -26,7 +26,8 @@ pub(crate) fn code(error: &DriverError) -> Option<i32> {
 /// The error of a command to `server`.
 pub(crate) fn of(server: &str, error: DriverError) -> Error {
     let mapped = match &*error.kind {
-        ErrorKind::Command(command) => of_command(server, command),
+        // The driver's own text adds the bytes of the reply.
+        ErrorKind::Command(command) => return of_command(server, command),
         ErrorKind::Authentication { message, .. } => refused_login(server, message),
         ErrorKind::ServerSelection { message, .. } => unreachable(server, message),
         ErrorKind::DnsResolve { message, .. } => unreachable(server, message),
