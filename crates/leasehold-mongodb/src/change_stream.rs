@@ -8,8 +8,9 @@ use mongodb::bson::{Bson, Document, doc};
 
 use crate::commands::{Commands, Failure};
 
-/// How long the server waits for an event before it answers without one. It bounds the commands of a waiter.
-const SILENCE: Duration = Duration::from_secs(20);
+/// How long the server waits for an event before it answers without one. It bounds the commands of a waiter, and how long a
+/// cursor stays open when nobody waits any more: the server notices that it was killed only then, or at the next write.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// An open stream.
 pub(crate) struct Stream {
@@ -80,16 +81,17 @@ impl Stream {
     }
 
     /// Ends it, and returns where another one continues.
-    pub(crate) async fn close(mut self) -> Option<Document> {
+    pub(crate) async fn close(self) -> Option<Document> {
         let kill = doc! { "killCursors": self.commands.collection(), "cursors": [self.cursor] };
         // The server forgets it by itself if this fails.
-        drop(self.commands.run(kill, self.commands.deadline(), Some(&mut self.session)).await);
+        // The driver refuses it in a session.
+        drop(self.commands.run(kill, self.commands.deadline(), None).await);
         self.after
     }
 }
 
 /// Selects the events of these documents after which one more client may get the key: an exclusive lock or a shared one less,
-/// or the document is gone. A renewal is none. Of keys that have no document yet it selects the first one.
+/// or the document is gone. A renewal is none. Of these keys it also selects new documents.
 pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
     let changed =
         doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
@@ -109,7 +111,7 @@ pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
     let fields = doc! {
         "documentKey": 1,
         "fullDocument.resource": 1,
-        "frees": { "$ne": ["$operationType", "insert"] },
+        "operationType": 1,
     };
     vec![doc! { "$match": wanted }, doc! { "$project": fields }]
 }

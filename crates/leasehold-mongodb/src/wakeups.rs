@@ -1,6 +1,7 @@
 //! Hints from a change stream: one for a store, while anyone waits, of the documents that are waited for.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,18 +26,18 @@ pub(crate) struct Watch(Arc<Inner>);
 
 struct Inner {
     commands: Commands,
-    /// By the text of a document's `_id`.
+    /// By their keys.
     listeners: Listeners,
     ids: Mutex<Ids>,
-    /// Counts the documents that were added.
+    /// Counts the keys and documents that were added.
     wanted: watch::Sender<u64>,
     /// How many of them the stream has, or had when it was opened.
     covered: watch::Sender<u64>,
     is_running: AtomicBool,
 }
 
-/// Which documents the stream has, by the text of their `_id`.
-type Ids = HashMap<String, Bson>;
+/// The `_id` of each key's document; none if it has no document.
+type Ids = HashMap<String, Option<Bson>>;
 
 impl Watch {
     pub(crate) fn new(commands: Commands) -> Self {
@@ -53,11 +54,9 @@ impl Watch {
     /// Hints for these keys, from the moment that this ends.
     pub(crate) async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         let until = self.0.commands.deadline();
-        let found = self.ids_of(keys, until).await;
+        let names: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
+        let found = self.0.read_ids(names.clone(), until).await;
         let found = found.map_err(|failure| self.0.commands.error(failure, until))?;
-        let name =
-            |key: &Key| found.get(key.as_str()).map_or_else(|| free(key.as_str()), Bson::to_string);
-        let names: Vec<_> = keys.iter().map(name).collect();
         let (inner, left) = (Arc::downgrade(&self.0), names.clone());
         let leave = move |subscription| {
             if let Some(inner) = Weak::upgrade(&inner) {
@@ -68,7 +67,7 @@ impl Watch {
         for (name, listener) in names.iter().zip(listeners) {
             self.0.listeners.add(name, vec![listener]);
         }
-        let generation = self.want(keys, found);
+        let generation = self.want(found);
         self.run();
         let mut covered = self.0.covered.subscribe();
         let is_covered = covered.wait_for(|covered| *covered >= generation);
@@ -78,38 +77,15 @@ impl Watch {
         }
     }
 
-    /// The `_id` of each key that has a document. The next try of a key without one creates it.
-    async fn ids_of(
-        &self,
-        keys: &[Key],
-        until: Deadline,
-    ) -> Result<HashMap<String, Bson>, Failure> {
-        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
-        let stages = vec![
-            doc! { "$match": { "resource": { "$in": names } } },
-            doc! { "$project": { "resource": 1 } },
-        ];
-        let (found, _) = self.0.commands.aggregate(stages, until, None).await?;
-        let id = |document: Document| {
-            let name = document.get_str("resource").ok()?.to_owned();
-            Some((name, document.get("_id")?.clone()))
-        };
-        Ok(found.into_iter().filter_map(id).collect())
-    }
-
-    /// Adds documents to those that the stream must have, and returns which count of them covers these.
-    fn want(&self, keys: &[Key], mut found: HashMap<String, Bson>) -> u64 {
+    /// Adds keys to those that the stream must have, and returns which count of them covers these.
+    fn want(&self, found: Ids) -> u64 {
         let mut ids = self.0.ids();
-        let before = ids.len();
-        for key in keys {
-            match found.remove(key.as_str()) {
-                Some(id) => ids.insert(id.to_string(), id),
-                // Its document does not exist yet.
-                None => ids.insert(free(key.as_str()), Bson::Null),
-            };
-        }
-        if ids.len() > before {
-            self.0.wanted.send_modify(|wanted| *wanted += 1);
+        for (name, id) in found {
+            // What the stream has told is not older.
+            if !matches!(ids.get(&name), Some(known) if known.is_some() || id.is_none()) {
+                ids.insert(name, id);
+                self.0.wanted.send_modify(|wanted| *wanted += 1);
+            }
         }
         *self.0.wanted.borrow()
     }
@@ -125,45 +101,74 @@ impl Watch {
     }
 }
 
-/// The name of a key without a document.
-fn free(key: &str) -> String {
-    format!("{FREE}{key}")
-}
-
-const FREE: &str = "free ";
-
 impl Inner {
     fn ids(&self) -> MutexGuard<'_, Ids> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hint(&self, event: &Document) {
-        let id = event.get_document("documentKey").ok().and_then(|key| key.get("_id"));
-        let Some(id) = id else { return };
-        let name = id.to_string();
-        if let Ok(resource) =
-            event.get_document("fullDocument").and_then(|new| new.get_str("resource"))
-        {
-            // It has a document from now on, or another one.
-            let waiting = self.listeners.take(&free(resource));
-            if !waiting.is_empty() {
-                self.listeners.add(&name, waiting);
-                self.ids().insert(name.clone(), id.clone());
-                self.wanted.send_modify(|wanted| *wanted += 1);
+    /// The `_id` of each of these keys. The next try of a key without a document creates it.
+    async fn read_ids(&self, names: Vec<String>, until: Deadline) -> Result<Ids, Failure> {
+        let stages = vec![
+            doc! { "$match": { "resource": { "$in": &names } } },
+            doc! { "$project": { "resource": 1 } },
+        ];
+        let (found, _) = self.commands.aggregate(stages, until, None).await?;
+        let mut ids: Ids = names.into_iter().map(|name| (name, None)).collect();
+        for mut document in found {
+            if let Some(id) = document.get_str("resource").ok().and_then(|name| ids.get_mut(name)) {
+                *id = document.remove("_id");
             }
         }
-        if event.get_bool("frees").unwrap_or(true) {
-            self.listeners.hint(&name, Duration::ZERO);
-        }
+        Ok(ids)
     }
 
-    /// The documents of the stream, and the keys that have none yet.
+    /// Reads the documents of all keys again, and returns whether one is another than the stream has.
+    async fn refresh(&self) -> Result<bool, Failure> {
+        let names = self.ids().keys().cloned().collect();
+        let found = self.read_ids(names, self.commands.deadline()).await?;
+        let mut ids = self.ids();
+        let mut changed = false;
+        for (name, id) in found {
+            changed |= ids.insert(name, id.clone()) != Some(id);
+        }
+        Ok(changed)
+    }
+
+    /// Passes on an event, and returns whether the stream needs another document from here on.
+    fn hint(&self, event: &Document) -> bool {
+        let id = event.get_document("documentKey").ok().and_then(|key| key.get("_id"));
+        let Some(id) = id else { return false };
+        let mut ids = self.ids();
+        if let Ok(new) = event.get_document("fullDocument").and_then(|new| new.get_str("resource"))
+            && let Some(known) = ids.get_mut(new)
+            && known.as_ref() != Some(id)
+        {
+            *known = Some(id.clone());
+            // It was created by who holds it.
+            return true;
+        }
+        let Some((name, known)) = ids.iter_mut().find(|(_, known)| known.as_ref() == Some(id))
+        else {
+            return false;
+        };
+        match event.get_str("operationType") {
+            Ok("insert") => return false,
+            Ok("delete") => *known = None,
+            _ => {}
+        }
+        self.listeners.hint(name, Duration::ZERO);
+        false
+    }
+
+    fn forget(&self, ids: &mut Ids) {
+        ids.retain(|name, _| self.listeners.has_any([name.as_str()].into_iter()));
+    }
+
+    /// The documents of the stream, and the keys for which one may be created. Nobody waits for the others any more.
     fn watched(&self) -> (Vec<Bson>, Vec<String>) {
-        let ids = self.ids();
-        let is_new = |(name, _): &(&String, &Bson)| name.starts_with(FREE);
-        let (new, known): (Vec<_>, Vec<_>) = ids.iter().partition(is_new);
-        let new = new.into_iter().map(|(name, _)| name[FREE.len()..].to_owned());
-        (known.into_iter().map(|(_, id)| id.clone()).collect(), new.collect())
+        let mut ids = self.ids();
+        self.forget(&mut ids);
+        (ids.values().flatten().cloned().collect(), ids.keys().cloned().collect())
     }
 
     /// Nobody knows what happened meanwhile.
@@ -177,6 +182,7 @@ struct Running(Arc<Inner>);
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.0.forget(&mut self.0.ids());
         self.0.is_running.store(false, Ordering::SeqCst);
         self.0.covered.send_replace(*self.0.wanted.borrow());
         self.0.hint_all();
@@ -187,7 +193,7 @@ async fn run(running: Running) {
     let inner = &running.0;
     loop {
         serve(inner).await;
-        inner.ids().retain(|name, _| inner.listeners.has_any([name.as_str()].into_iter()));
+        inner.forget(&mut inner.ids());
         inner.is_running.store(false, Ordering::SeqCst);
         // One who has come since then saw that the task was running.
         if inner.listeners.is_empty() || inner.is_running.swap(true, Ordering::SeqCst) {
@@ -214,28 +220,57 @@ async fn serve(inner: &Inner) {
             continue;
         };
         if may_miss {
+            let changed = inner.refresh().await.unwrap_or(false);
             inner.hint_all();
+            if changed {
+                after = stream.close().await;
+                continue;
+            }
         }
-        loop {
+        match pass_on(inner, &mut stream, &mut wanted).await {
+            Next::Reopen(at) => {
+                let end = stream.close().await;
+                after = at.or(end);
+            }
+            Next::Retry => {
+                inner.hint_all();
+                tokio::time::sleep(PAUSE).await;
+            }
+            Next::End => drop(stream.close().await),
+        }
+    }
+}
+
+/// Why a stream ended.
+enum Next {
+    /// It needs other documents, after this event.
+    Reopen(Option<Document>),
+    Retry,
+    /// Nobody waits any more.
+    End,
+}
+
+async fn pass_on(inner: &Inner, stream: &mut Stream, wanted: &mut watch::Receiver<u64>) -> Next {
+    loop {
+        // Events that the server sends are lost with this future.
+        let mut events = pin!(stream.next());
+        let events = loop {
             tokio::select! {
-                events = stream.next() => match events {
-                    Ok(events) => events.iter().for_each(|event| inner.hint(event)),
-                    Err(_) => {
-                        inner.hint_all();
-                        break;
-                    }
-                },
-                Ok(()) = wanted.changed() => {
-                    after = stream.close().await;
-                    break;
-                }
+                events = &mut events => break events,
+                Ok(()) = wanted.changed() => return Next::Reopen(None),
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if inner.listeners.is_empty() {
-                        stream.close().await;
-                        return;
+                        return Next::End;
                     }
                 }
             }
+        };
+        let Ok(events) = events else { return Next::Retry };
+        if let Some(last) = events.iter().find(|event| inner.hint(event)) {
+            return Next::Reopen(last.get_document("_id").ok().cloned());
+        }
+        if inner.listeners.is_empty() {
+            return Next::End;
         }
     }
 }

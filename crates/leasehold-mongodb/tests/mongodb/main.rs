@@ -4,6 +4,7 @@
 mod bad_input;
 mod collection;
 mod errors;
+mod fail_over;
 mod foreign;
 mod late;
 mod mongo_lock;
@@ -11,3 +12,4 @@ mod on_clock;
 mod privileges;
 mod sides;
 mod tokens;
+mod waiting;
