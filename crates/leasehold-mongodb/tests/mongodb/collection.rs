@@ -123,18 +123,6 @@ async fn another_index_of_that_name_is_refused() {
     }
 }
 
-/// mongo-lock's is sparse, but a key has a resource.
-#[tokio::test]
-async fn a_unique_index_that_is_not_sparse_will_do() {
-    let setup = Setup::new().await;
-    let index = doc! { "key": { "resource": 1 }, "name": "resource_1", "unique": true };
-    setup.create_index("locks", index).await;
-    let store = setup.store("locks").await;
-    store.prepare().await.unwrap();
-    store.check().await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-}
-
 #[tokio::test]
 async fn what_is_no_plain_collection_is_refused() {
     let setup = Setup::new().await;

@@ -10,6 +10,7 @@ mod late;
 mod mongo_lock;
 mod on_clock;
 mod privileges;
+mod race;
 mod sides;
 mod tokens;
 mod waiting;
