@@ -43,6 +43,8 @@ mod matrix;
     feature = "sqlite"
 ))]
 mod mixed;
+#[cfg(feature = "mongodb")]
+mod mongodb;
 #[cfg(all(feature = "mysql", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod mysql;
 mod outlasting;

@@ -1,0 +1,63 @@
+//! The front end on a real replica set of MongoDB.
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use leasehold::{ErrorKind, Level, Locker, LostReason, Ttl, Wait};
+use leasehold_testkit::mongodb::replica_set::ReplicaSet;
+use leasehold_testkit::{LONG, SECOND, in_time};
+
+/// A replica set of one, and a `Locker` on it.
+async fn setup(options: &str) -> (ReplicaSet, Locker) {
+    let set = ReplicaSet::start(1).await.unwrap();
+    let locks = connect(&set, options).await;
+    locks.prepare().await.unwrap();
+    (set, locks)
+}
+
+async fn connect(set: &ReplicaSet, options: &str) -> Locker {
+    Locker::connect_unchecked(&format!("{}{options}", set.url())).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_and_lost_with_its_server() {
+    let (set, locks) = setup("&skew=0s&timeout=1s").await;
+    let other = connect(&set, "&skew=0s").await;
+    let guard = locks.lock("k").ttl(3 * SECOND).await.unwrap();
+    assert!(guard.token().is_some());
+    // Its first term has ended by then.
+    let waited = other.lock("k").wait(4 * SECOND).await.unwrap_err();
+    assert_eq!(waited.kind(), ErrorKind::TimedOut);
+    assert!(guard.is_held());
+    set.nodes[0].kill();
+    assert_eq!(in_time(guard.lost()).await, LostReason::StoreUnreachable);
+}
+
+#[tokio::test]
+async fn a_release_hands_over_to_another_process_at_once() {
+    let (set, locks) = setup("").await;
+    let other = connect(&set, "").await;
+    // A term and a poll that are longer than the test.
+    let guard = locks.lock("k").ttl(Ttl::new(120 * SECOND).unwrap()).await.unwrap();
+    let mut waits = Box::pin(other.lock("k").wait(Wait::UpTo(LONG)).into_future());
+    // It tries, and then listens.
+    assert!(tokio::time::timeout(SECOND, &mut waits).await.is_err());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(3), waits).await;
+    let next = next.expect("before any poll").unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_is_elected_and_followed_by_another() {
+    let (set, locks) = setup("&skew=0s").await;
+    let others = Locker::connect(&format!("{}&skew=0s", set.url())).await.unwrap();
+    assert_eq!(others.level(), Level::Fenced);
+    let first = locks.election("job").campaign().await.unwrap();
+    let election = others.election("job");
+    let (second, resigned) = tokio::join!(in_time(election.campaign()), first.resign());
+    resigned.unwrap();
+    assert!(second.unwrap().is_leader());
+}
