@@ -11,6 +11,8 @@ mod folder;
 mod limits;
 mod listing;
 mod loss;
+#[cfg(feature = "mongodb")]
+mod mongodb;
 mod mysql;
 mod nene;
 mod nested;
