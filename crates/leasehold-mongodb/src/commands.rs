@@ -12,10 +12,9 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Error as DriverError;
 use mongodb::{Client, ClientSession, Database};
 
-use crate::document::projection;
+use crate::document::{first_batch, projection};
 use crate::error::{self, DUPLICATE_KEY, unanswered, unexpected};
 use crate::record::millis;
-use crate::server::first_batch;
 
 /// The unique index that keeps a key to one document.
 pub(crate) const INDEX: &str = "resource_1";

@@ -225,3 +225,9 @@ impl Stored {
         Self { now, entry: Entry::default(), records: Vec::new() }
     }
 }
+
+/// The documents of a reply with a cursor.
+pub(crate) fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
+    let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+    batch.into_iter().flatten().filter_map(|one| one.as_document())
+}

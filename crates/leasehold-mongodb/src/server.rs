@@ -5,6 +5,7 @@ use leasehold_driver::{Deadline, Halfway};
 use mongodb::bson::{DateTime, Document, doc};
 
 use crate::commands::{Commands, INDEX};
+use crate::document::first_batch;
 use crate::error::no_index;
 
 /// What the store learns when it connects.
@@ -119,10 +120,4 @@ pub(crate) async fn check_collection(commands: &Commands, until: Deadline) -> Re
          sparse: true}})",
         commands.collection()
     )))
-}
-
-/// The documents of a reply with a cursor.
-pub(crate) fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
-    let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
-    batch.into_iter().flatten().filter_map(|one| one.as_document())
 }
