@@ -84,16 +84,16 @@ async fn nobody_holds_beside_another_while_primaries_step_down_and_die() {
         }
     }
     let crowd = Crowd::start(clients);
-    crowd.continues(20).await;
+    crowd.continues(8).await;
     set.step_down().await.unwrap();
-    crowd.continues(20).await;
+    crowd.continues(8).await;
     let old = set.primary().await;
     old.kill();
-    crowd.continues(20).await;
+    crowd.continues(8).await;
     old.restart().await.unwrap();
     set.until_well().await;
     set.step_down().await.unwrap();
-    crowd.continues(20).await;
+    crowd.continues(8).await;
     let (history, _) = crowd.stop().await;
     let tally = Tally::of(&history);
     let errors = std::mem::take(&mut *errors.lock().unwrap());
