@@ -59,7 +59,7 @@ pub async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant<S: Sql
         for (m, fault) in
             [Fault::CutBefore, Fault::CutAfter, Fault::SwallowAnswers].into_iter().enumerate()
         {
-            let store = open_behind::<S>(&proxy, "timeout=2s").await;
+            let store = open_behind::<S>(&proxy, "timeout=4s").await;
             let name = format!("k{n}{m}");
             // Both the connection for batches and another one are there.
             warm(&store, &[format!("{name} warm")]).await;
