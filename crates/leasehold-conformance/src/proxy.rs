@@ -16,6 +16,9 @@ use tokio::time::Sleep;
 
 use crate::Result;
 
+/// What a client sends within this time is one request.
+const TOGETHER: Duration = Duration::from_millis(20);
+
 /// A TCP proxy in front of a server that injects faults into the traffic. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
@@ -220,22 +223,21 @@ async fn take_requests(
     link: &Link,
 ) -> std::result::Result<(), Cut> {
     let mut bytes = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+    while let Ok(mut length @ 1..) = from.read(&mut bytes).await {
         let is_own = lock(&shared.is_own)(&bytes[..length]);
-        let fault = {
+        if !is_own && lock(&shared.once).is_some() {
+            // A driver may send the head of a request apart: the fault is that of the whole.
+            let rest = tokio::time::timeout(TOGETHER, from.read(&mut bytes[length..]));
+            length += rest.await.map_or(0, |rest| rest.unwrap_or(0));
+        }
+        let fault = if is_own { shared.fault_of(number) } else { shared.next(number) };
+        {
             let mut link = lock(link);
-            let fault = match *link {
-                // The rest of a request, or another one behind it.
-                (fault, true) if fault != Fault::None => fault,
-                _ if is_own => shared.fault_of(number),
-                _ => shared.next(number),
-            };
             if !link.1 && !is_own {
                 shared.exchanges.fetch_add(1, Ordering::SeqCst);
             }
             *link = (fault, true);
-            fault
-        };
+        }
         match fault {
             Fault::CutBefore | Fault::Refuse => return Err(Cut),
             Fault::BlackHole => {}
