@@ -4,7 +4,7 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use leasehold_core::{Clock, Effect, Error, Key, LeaseId, Now, Result, Table};
+use leasehold_core::{Clock, Effect, Error, Key, LeaseId, Now, Random, Result, Table};
 use leasehold_driver::{Deadline, SystemClock};
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, doc};
@@ -15,6 +15,9 @@ use crate::commands::{Commands, Failure, INDEX};
 use crate::document::{Stored, projection};
 use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, is_missing_index, no_index};
 use crate::record::{Skew, millis};
+
+/// The limits of the pauses after which a change is tried again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 
 /// Which ends of records a rule is about, where a record was written with another skew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,7 @@ impl Commands {
         rule: impl Fn(&mut Table, Now) -> Result<T>,
     ) -> Result<Changed<T>> {
         let sent = SystemClock::new().now();
+        let (mut random, mut longest) = (Random::seeded(), PAUSES.0);
         loop {
             let step = match keys {
                 [_] => self.compare_and_set(keys, (empty, skew, ends), until, &rule).await,
@@ -58,15 +62,19 @@ impl Commands {
                     return Ok(Changed { result, now, took });
                 }
                 Err(Step::Failed(error)) => return Err(error),
-                Err(Step::Again) if until.left().is_zero() => {
-                    let message = format!(
-                        "{}: other clients changed the keys again and again for {:?}",
-                        self.server(),
-                        until.limit()
-                    );
-                    return Err(Error::unavailable(Effect::NotApplied, message));
+                Err(Step::Again) => {
+                    tokio::time::sleep(random.up_to(longest).min(until.left())).await;
+                    longest = (longest * 2).min(PAUSES.1);
+                    // A try that has less time would leave its outcome unknown.
+                    if until.left() < until.limit() / 10 {
+                        let message = format!(
+                            "{}: other clients changed the keys again and again for {:?}",
+                            self.server(),
+                            until.limit()
+                        );
+                        return Err(Error::unavailable(Effect::NotApplied, message));
+                    }
                 }
-                Err(Step::Again) => {}
             }
         }
     }

@@ -7,7 +7,8 @@ use leasehold_core::{
     AcquireRequest, Claim, Claims, Effect, ErrorKind, EvictRequest, EvictTarget, Filter,
     ListRequest, LostReason, Mode, Reason, RenewOutcome, Store as _, Ttl,
 };
-use leasehold_mongodb::MongodbStore;
+use leasehold_mongodb::mongodb::bson::{Document, doc};
+use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::DATABASE;
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use leasehold_testkit::requests::{
@@ -138,4 +139,33 @@ async fn several_keys_are_not_held_before_their_transaction_is_committed() {
     failed(acquired, ErrorKind::Unavailable, Effect::Unknown, "");
     let listed = setup.direct.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert!(listed.records.is_empty(), "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_document_that_another_transaction_holds_is_not_tried_without_a_pause() {
+    let set = ReplicaSet::start(1).await.unwrap();
+    let config = MongodbConfig::parse(&format!("{}&timeout=1s", set.url())).unwrap();
+    let store = config.connect().await.unwrap();
+    store.prepare().await.unwrap();
+    granted(store.acquire(&acquire("l", "b", Mode::Exclusive)).await);
+    store.release(&release("l", "b")).await.unwrap();
+    let client = set.nodes[0].client().unwrap();
+    let mut session = client.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let held = client.database(DATABASE).collection::<Document>("locks");
+    let update = held.update_one(doc! { "resource": "l" }, doc! { "$set": { "unrelated": 1 } });
+    assert_eq!(update.session(&mut session).await.unwrap().matched_count, 1);
+
+    let updates = async || {
+        let status = set.nodes[0].command("admin", doc! { "serverStatus": 1 }).await.unwrap();
+        let metrics = status.get_document("metrics").unwrap().get_document("commands").unwrap();
+        metrics.get_document("update").unwrap().get_i64("total").unwrap()
+    };
+    let before = updates().await;
+    let refused = store.acquire(&both()).await;
+    failed(refused, ErrorKind::Unavailable, Effect::NotApplied, "again and again");
+    let sent = updates().await - before;
+    assert!((2..50).contains(&sent), "{sent} tries in a second");
+    session.abort_transaction().await.unwrap();
+    granted(store.acquire(&both()).await);
 }
