@@ -51,6 +51,6 @@ impl Deadline {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -6,6 +6,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod batches;
 mod clock;
 mod deadline;
 mod hints;

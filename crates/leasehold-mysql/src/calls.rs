@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Key, Reason, ReleaseEntry, RenewEntry, Result};
+use leasehold_driver::batches::Request as _;
 use leasehold_sql::{
-    Connection, Eviction, Position, Purge, ReadRows, Records, Request, Scan, Statements, Stored,
-    integer, limit, micros, terms,
+    Connection, Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer,
+    limit, micros, terms,
 };
 use mysql_async::{Row, Value};
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Reason, ReleaseEntry, RenewEntry, Result};
+use leasehold_driver::batches::Request as _;
 use leasehold_sql::{
-    Connection, Eviction, Position, Purge, ReadRows, Records, Request as _, Scan, Statements,
-    Stored, integer, limit, micros, terms,
+    Connection, Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer,
+    limit, micros, terms,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;

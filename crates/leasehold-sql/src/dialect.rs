@@ -12,7 +12,7 @@ use leasehold_driver::Deadline;
 use crate::connection::{Connection, Pool};
 use crate::expired::{Purge, Scan};
 use crate::position::Position;
-use crate::request::{Outcome, Request};
+use crate::request::Request;
 use crate::session::{Call, Row, Source};
 
 /// How the tries of a request that may have to wait for a row follow one another.
@@ -147,32 +147,5 @@ pub trait Dialect:
     /// As [`Store::close`](leasehold_core::Store::close).
     fn close(&self) -> impl Future<Output = ()> + Send {
         self.pool().close(self.pool().deadline())
-    }
-}
-
-/// How requests of one kind are sent to a server.
-pub(crate) trait Exchange<R: Request>: Send + Sync + 'static {
-    /// Sends requests about exclusive leases of one key each, on a connection that is reserved for batches, and
-    /// returns an outcome for each. One request waits for its row only briefly; several, of different keys and in key
-    /// order, are one transaction that waits for no row. If there is no connection before `begin`, none of them has
-    /// acted.
-    fn send(
-        &self,
-        requests: &[&R],
-        begin: Deadline,
-    ) -> impl Future<Output = Vec<Outcome<R::Reply>>> + Send;
-}
-
-/// A server that carries out requests, one exchange each.
-pub(crate) trait Server:
-    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
-{
-    /// Closes every connection that exists now, the idle ones at once. None of them serves a later request.
-    fn retire(&self);
-}
-
-impl<D: Dialect> Server for D {
-    fn retire(&self) {
-        self.pool().retire();
     }
 }

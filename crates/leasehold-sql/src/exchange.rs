@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Result};
+use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::Deadline;
+use leasehold_driver::batches::{Exchange, Outcome, Server};
 
 use crate::connection::{Connection, Pool};
-use crate::dialect::{Client, Exchange, Statements, Tries};
-use crate::error::unexpected;
+use crate::dialect::{Client, Dialect, Statements, Tries};
+use crate::error::{unanswered, unexpected};
 use crate::pool::Unanswered;
 use crate::reply::Reply;
-use crate::request::{Outcome, Request};
+use crate::request::Request;
 use crate::session::{Call, Failed, Row, Session as _, Source};
 
 impl<S: Source> Pool<S> {
@@ -162,17 +163,32 @@ async fn send_one<R: Request, C: Statements<R>>(
     reply.map_or(Outcome::SendAlone, Outcome::Done)
 }
 
-impl<R: Request, C: Client + Statements<R>> Exchange<R> for C {
+/// How batches reach a server: on connections that are reserved for them. Several requests are one transaction that waits for
+/// no row.
+pub(crate) struct Reserved<D>(pub(crate) Arc<D>);
+
+impl<D: Dialect> Server for Reserved<D> {
+    fn retire(&self) {
+        self.0.pool().retire();
+    }
+
+    fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
+        unanswered(self.0.pool().server(), limit, effect)
+    }
+}
+
+impl<R: Request, C: Client + Statements<R>> Exchange<R> for Reserved<C> {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
+        let client = &*self.0;
         if let [request] = requests {
-            return vec![send_one(self, *request, begin).await];
+            return vec![send_one(client, *request, begin).await];
         }
-        let pool = self.pool();
+        let pool = client.pool();
         let joined = requests.iter().enumerate().filter(|(_, one)| C::may_join(requests[0], one));
         let (places, members): (Vec<usize>, Vec<&R>) = joined.map(|(at, one)| (at, *one)).unzip();
         let mut outcomes: Vec<_> = requests.iter().map(|_| Outcome::SendAlone).collect();
         let mut failed = None;
-        match pool.briefly(begin, |connection| self.batch(connection, &members)).await {
+        match pool.briefly(begin, |connection| client.batch(connection, &members)).await {
             Some(Ok(rows)) => {
                 for row in &rows {
                     let row = Reply::<<C::Source as Source>::Session>(pool.server(), row);

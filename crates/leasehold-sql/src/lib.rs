@@ -5,7 +5,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod batches;
 mod config;
 mod connection;
 mod dialect;
@@ -39,8 +38,6 @@ pub use position::Position;
 pub use reply::ReadRows;
 #[doc(hidden)]
 pub use reply::Reply;
-#[doc(hidden)]
-pub use request::{Errand, Ticket};
 pub use request::{Request, integer, limit, micros, terms};
 pub use session::{Answer, Call, Failed, Row, Session, Source};
 pub use store::SqlStore;

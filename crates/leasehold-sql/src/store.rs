@@ -3,25 +3,23 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
-    EvictScope, Health, Key, ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome,
-    ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
-    each_or_worst,
+    AcquireReply, AcquireRequest, Capabilities, Error, EvictReply, EvictRequest, EvictScope,
+    Health, Key, ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
+    ReleaseRequest, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups, each_or_worst,
 };
+use leasehold_driver::batches::{Batches, Outcome, Turn};
 use leasehold_driver::{Deadline, outliving};
 
-use crate::batches::{Batches, Turn};
 use crate::dialect::{Dialect, Eviction, Statements};
-use crate::error::{locked, unanswered, unexpected};
-use crate::exchange::send_alone;
+use crate::error::{locked, unexpected};
+use crate::exchange::{Reserved, send_alone};
 use crate::list;
 use crate::position::Position;
 use crate::purge;
-use crate::request::{Outcome, Request};
+use crate::request::Request;
 
 /// The most requests of a batch.
 const MOST: usize = 1_000;
@@ -39,7 +37,7 @@ pub struct SqlStore<D: Dialect>(Arc<Inner<D>>);
 
 struct Inner<D: Dialect> {
     dialect: Arc<D>,
-    batches: Batches<D>,
+    batches: Batches<Reserved<D>>,
     /// Where the next purge continues, so that a small one need not begin at the start.
     purged_to: Mutex<Position>,
 }
@@ -66,7 +64,7 @@ impl<D: Dialect> SqlStore<D> {
         let connected = connects.await.map_err(|e| e.with_context(D::NAME, "connect"))?;
         let dialect = Arc::new(connected);
         let (lanes, timeout) = (dialect.pool().lanes, dialect.pool().timeout());
-        let batches = Batches::new(Arc::clone(&dialect), MOST, lanes, timeout);
+        let batches = Batches::new(Arc::new(Reserved(Arc::clone(&dialect))), MOST, lanes, timeout);
         Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))
     }
 }
@@ -192,7 +190,7 @@ impl<D: Dialect> Inner<D> {
         outcomes
     }
 
-    fn turn<R: Request>(&self, request: &Arc<R>, until: Deadline) -> Option<Turn<D, R>> {
+    fn turn<R: Request>(&self, request: &Arc<R>, until: Deadline) -> Option<Turn<Reserved<D>, R>> {
         let enter = || self.batches.enter([(Arc::clone(request), until)]).next();
         request.is_simple().then(enter).flatten()
     }
@@ -202,7 +200,7 @@ impl<D: Dialect> Inner<D> {
     async fn carry_out<R: Request>(
         &self,
         request: Arc<R>,
-        turn: Option<Turn<D, R>>,
+        turn: Option<Turn<Reserved<D>, R>>,
         until: Deadline,
     ) -> Result<Option<R::Reply>>
     where
@@ -210,30 +208,12 @@ impl<D: Dialect> Inner<D> {
     {
         let patience = request.patience(self.dialect.pool().timeout());
         if let Some(turn) = turn {
-            if let Outcome::Done(reply) = self.in_time(patience, turn, until).await {
+            if let Outcome::Done(reply) = self.batches.outcome(turn, patience, until).await {
                 return reply.map(Some);
             }
         }
         let dialect = Arc::clone(&self.dialect);
         outliving(async move { send_alone(&*dialect, &*request, until).await }).await
-    }
-
-    /// How a request ended that is sent in a batch.
-    async fn in_time<R: Request>(
-        &self,
-        patience: Duration,
-        mut turn: Turn<D, R>,
-        until: Deadline,
-    ) -> Outcome<R::Reply> {
-        while !until.left().is_zero() {
-            match until.within(patience).bound(turn.outcome()).await {
-                Some(outcome) => return outcome,
-                None => self.batches.pass(patience),
-            }
-        }
-        // What was not sent has no effect.
-        let effect = if turn.withdraw() { Effect::NotApplied } else { Effect::Unknown };
-        Outcome::Done(Err(unanswered(self.dialect.pool().server(), until.limit(), effect)))
     }
 
     fn deadline(&self) -> Deadline {

@@ -1,22 +1,25 @@
 //! Requests that arrive while others are under way are sent in batches.
 
 mod queue;
+mod request;
 mod sender;
+mod server;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::vec;
 
 use leasehold_core::{Effect, Error};
-use leasehold_driver::Deadline;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::Queue;
+pub use self::request::{Errand, Outcome, Request, Ticket};
 use self::sender::{MANY, Sender};
-use crate::dialect::Server;
-use crate::doubt::now;
-use crate::request::{Errand, Outcome, Request};
+pub use self::server::{Exchange, Server};
+use crate::Deadline;
+use crate::deadline::now;
 
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
@@ -26,7 +29,7 @@ use crate::request::{Errand, Outcome, Request};
 /// key. There is one lane more than batches under way.
 ///
 /// The batches are sent by tasks that live while there are requests, on the runtimes of their callers.
-pub(crate) struct Batches<S: Server>(Arc<Shared<S>>);
+pub struct Batches<S: Server>(Arc<Shared<S>>);
 
 struct Shared<S> {
     server: Arc<S>,
@@ -41,7 +44,7 @@ struct Shared<S> {
 }
 
 /// A request that has entered [`Batches`].
-pub(crate) struct Turn<S: Server, R: Request> {
+pub struct Turn<S: Server, R: Request> {
     batches: Arc<Shared<S>>,
     number: u64,
     reply: oneshot::Receiver<Outcome<R::Reply>>,
@@ -52,7 +55,7 @@ impl<S: Server, R: Request> Turn<S, R> {
     ///
     /// # Cancel safety
     /// May be dropped and called again, until it has returned.
-    pub(crate) async fn outcome(&mut self) -> Outcome<R::Reply> {
+    async fn outcome(&mut self) -> Outcome<R::Reply> {
         (&mut self.reply).await.unwrap_or_else(|_| {
             let message = "the async runtime that sent the request has ended, or nobody drives it";
             Outcome::Done(Err(Error::unavailable(Effect::Unknown, message)))
@@ -60,21 +63,21 @@ impl<S: Server, R: Request> Turn<S, R> {
     }
 
     /// Takes the request back. Returns true if it was not sent, and never will be.
-    pub(crate) fn withdraw(self) -> bool {
+    fn withdraw(self) -> bool {
         self.batches.queue().withdraw(self.number)
     }
 }
 
 impl<S: Server> Batches<S> {
     /// Batches of at most `most` requests, of which one is under way at a time, and where many requests wait up to `lanes`.
-    pub(crate) fn new(server: Arc<S>, most: usize, lanes: usize, timeout: Duration) -> Self {
+    pub fn new(server: Arc<S>, most: usize, lanes: usize, timeout: Duration) -> Self {
         let (queue, retired) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Shared { server, most, lanes, timeout, queue, retired }))
     }
 
     /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they go in
     /// as few batches as they can.
-    pub(crate) fn enter<R: Request>(
+    pub fn enter<R: Request>(
         &self,
         requests: impl IntoIterator<Item = (Arc<R>, Deadline)>,
     ) -> vec::IntoIter<Turn<S, R>> {
@@ -99,10 +102,28 @@ impl<S: Server> Batches<S> {
         turns.into_iter()
     }
 
-    /// Lets waiting requests pass the batches that have been under way for `patience` or longer. Call it after a wait
-    /// of that length. Another task, on this runtime, sends it, for the connection may be dead, or nobody may drive the
+    /// How a request ends that has entered, within the time limit of its operation. It lets others pass what has been under
+    /// way for `patience`.
+    pub async fn outcome<R: Request>(
+        &self,
+        mut turn: Turn<S, R>,
+        patience: Duration,
+        until: Deadline,
+    ) -> Outcome<R::Reply> {
+        while !until.left().is_zero() {
+            match until.within(patience).bound(turn.outcome()).await {
+                Some(outcome) => return outcome,
+                None => self.pass(patience),
+            }
+        }
+        // What was not sent has no effect.
+        let effect = if turn.withdraw() { Effect::NotApplied } else { Effect::Unknown };
+        Outcome::Done(Err(self.0.server.unanswered(until.limit(), effect)))
+    }
+
+    /// Lets waiting requests pass the batches that have been under way for `patience` or longer. Another task, on this runtime, sends it, for the connection may be dead, or nobody may drive the
     /// runtime of the task that should have sent it.
-    pub(crate) fn pass(&self, patience: Duration) {
+    fn pass(&self, patience: Duration) {
         let (stalls, sender) = {
             let mut queue = self.0.queue();
             // For the connection, and for the exchange. A batch that takes longer is on a runtime that nobody drives.
@@ -141,6 +162,18 @@ impl<S: Server> Shared<S> {
             drop(retired);
             self.server.retire();
         }
+    }
+}
+
+impl<S: Server> fmt::Debug for Batches<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batches({} waiting)", self.0.queue().waiting.len())
+    }
+}
+
+impl<S: Server, R: Request> fmt::Debug for Turn<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.number)
     }
 }
 

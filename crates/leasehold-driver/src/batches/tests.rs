@@ -11,7 +11,6 @@ use leasehold_core::{
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::dialect::Exchange;
 
 mod grouping;
 mod runtimes;
@@ -186,6 +185,10 @@ impl<R: Numbered> Exchange<R> for Fake {
 impl Server for Fake {
     fn retire(&self) {
         self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
+        Error::unavailable(effect, format!("no reply within {limit:?}"))
     }
 }
 

@@ -7,8 +7,8 @@ use leasehold_core::Key;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::doubt::now;
-use crate::request::{Batch, Sent, Ticket};
+use super::request::{Batch, Sent, Ticket};
+use crate::deadline::now;
 
 /// What waits, and what is under way.
 #[derive(Default)]

@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
-use leasehold_driver::Deadline;
 use tokio::sync::oneshot;
 
 use super::Shared;
 use super::queue::Queue;
-use crate::dialect::{Exchange, Server};
-use crate::doubt::now;
-use crate::request::{Batch, Errand, Request};
+use super::request::{Batch, Errand, Request};
+use super::server::{Exchange, Server};
+use crate::Deadline;
+use crate::deadline::now;
 
 /// From this many waiting requests on, a second batch at a time is faster.
 pub(super) const MANY: usize = 40;
