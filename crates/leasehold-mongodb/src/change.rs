@@ -265,14 +265,15 @@ impl Loaded {
             {
                 continue;
             }
-            let mut update = doc! { "$set": &fields };
-            let gone: Document = ["counter", "evicted"]
+            let gone: Vec<_> = ["counter", "evicted"]
                 .into_iter()
                 .filter(|name| !fields.contains_key(name))
-                .map(|name| (name.to_owned(), Bson::from("")))
                 .collect();
+            // Of a pipeline the server tells its change streams what differs, of `$set` all that was set.
+            let merged = doc! { "$mergeObjects": ["$$ROOT", { "$literal": &fields }] };
+            let mut update = vec![doc! { "$replaceWith": merged }];
             if !gone.is_empty() {
-                update.insert("$unset", gone);
+                update.push(doc! { "$unset": gone });
             }
             updates
                 .push(doc! { "q": query, "u": update, "upsert": before.is_none(), "hint": INDEX });

@@ -91,22 +91,13 @@ impl Stream {
 }
 
 /// Selects the events of these documents after which one more client may get the key: an exclusive lock or a shared one less,
-/// or the document is gone. A renewal is none. Of these keys it also selects new documents.
+/// or the document is gone. A renewal is none, and no grant. Of these keys it also selects new documents.
 pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
-    let changed =
-        doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
-    let frees = doc! { "$or": [
-        { "$and": [{ "$eq": ["$$field.k", "exclusive.acquired"] }, { "$eq": ["$$field.v", false] }] },
-        { "$and": [{ "$eq": ["$$field.k", "exclusive"] }, { "$eq": ["$$field.v.acquired", false] }] },
-        { "$in": ["$$field.k", ["shared", "shared.count"]] },
-    ] };
-    let any =
-        doc! { "$anyElementTrue": [{ "$map": { "input": changed, "as": "field", "in": frees } }] };
     let wanted = doc! { "$or": [
         { "operationType": "insert", "fullDocument.resource": { "$in": new } },
         { "documentKey._id": { "$in": &ids }, "operationType": "delete" },
         { "documentKey._id": { "$in": &ids }, "operationType": "replace", "fullDocument.exclusive.acquired": false },
-        { "documentKey._id": { "$in": &ids }, "operationType": "update", "$expr": any },
+        { "documentKey._id": { "$in": &ids }, "operationType": "update", "$expr": has_less() },
     ] };
     let fields = doc! {
         "documentKey": 1,
@@ -114,4 +105,29 @@ pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
         "operationType": 1,
     };
     vec![doc! { "$match": wanted }, doc! { "$project": fields }]
+}
+
+/// Whether an update took a lock away. One that leaves fewer shared locks cuts their array, or replaces it if it is short.
+fn has_less() -> Document {
+    let updated =
+        doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
+    let cut = doc! { "$ifNull": ["$updateDescription.truncatedArrays.field", []] };
+    let names = doc! { "$map": { "input": "$$updated", "in": "$$this.k" } };
+    let is_free = doc! { "$or": [
+        { "$and": [{ "$eq": ["$$this.k", "exclusive.acquired"] }, { "$eq": ["$$this.v", false] }] },
+        { "$and": [{ "$eq": ["$$this.k", "exclusive"] }, { "$eq": ["$$this.v.acquired", false] }] },
+    ] };
+    let less = doc! { "$or": [
+        { "$anyElementTrue": [{ "$map": { "input": "$$updated", "in": is_free } }] },
+        { "$in": ["shared", "$$names"] },
+        { "$and": [
+            { "$in": ["shared.count", "$$names"] },
+            { "$in": ["shared.locks", { "$concatArrays": ["$$names", cut] }] },
+        ] },
+    ] };
+    // A grant raises the counter. All that it can remove has expired, which waiters know.
+    let not_granted = doc! { "$not": [{ "$in": ["counter", "$$names"] }] };
+    let in_names =
+        doc! { "$let": { "vars": { "names": names }, "in": { "$and": [not_granted, less] } } };
+    doc! { "$let": { "vars": { "updated": updated }, "in": in_names } }
 }

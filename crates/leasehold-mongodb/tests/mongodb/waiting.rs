@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold_core::{Mode, Store as _, Wakeups};
+use leasehold_core::{
+    AcquireRequest, Claim, Claims, Mode, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest,
+    Store as _, Ttl, Wakeups,
+};
 use leasehold_driver::SystemClock;
 use leasehold_mongodb::mongodb::bson::{Document, doc};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::mongo_lock::{LockDetails, MongoLock};
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use leasehold_testkit::mongodb::{DATABASE, Server};
-use leasehold_testkit::requests::{acquire, evict, granted, is_renewed, key, refused, release};
-use leasehold_testkit::{in_time, until};
+use leasehold_testkit::requests::{acquire, evict, granted, id, is_renewed, key, refused, release};
+use leasehold_testkit::{LONG, in_time, until};
 
 /// How soon a waiter learns of a release.
 const SOON: Duration = Duration::from_millis(500);
@@ -55,10 +58,13 @@ async fn open_cursors(server: &Server) -> i64 {
     status(server, &["metrics", "cursor", "open", "total"]).await
 }
 
-/// How many commands were sent that waiters send.
-async fn commands(server: &Server) -> i64 {
+/// What waiters send.
+const OF_WAITERS: &[&str] = &["aggregate", "find", "findAndModify", "getMore", "killCursors"];
+
+/// How many of these commands were sent.
+async fn commands(server: &Server, names: &[&str]) -> i64 {
     let mut sum = 0;
-    for name in ["aggregate", "find", "findAndModify", "getMore", "killCursors"] {
+    for name in names {
         sum += status(server, &["metrics", "commands", name, "total"]).await;
     }
     sum
@@ -101,7 +107,7 @@ async fn whatever_ends_a_lease_wakes_who_waits_for_its_key_alone() {
     go.s_lock("k", "shared", &LockDetails::ttl(60), -1).await.unwrap();
     let _ = go.unlock("shared").await.all().unwrap();
     woken_soon(&mut wakeups, "k").await;
-    // That a shared lock is added wakes too.
+    // The first one may also be what is left of two.
     until_silent(&mut wakeups).await;
 
     // A key that had no document when the wait began.
@@ -109,6 +115,48 @@ async fn whatever_ends_a_lease_wakes_who_waits_for_its_key_alone() {
     let _ = go.unlock("new").await.all().unwrap();
     woken_soon(&mut wakeups, "free").await;
     is_silent(&mut elsewhere);
+}
+
+/// Grants and renewals of shared locks, of one key and of several, by both kinds of clients.
+#[tokio::test]
+async fn a_shared_lock_more_wakes_nobody() {
+    let (set, store, other) = start().await;
+    let server = &set.nodes[0];
+    let both = |lease: &str| {
+        let pair = ["k", "l"].map(|name| Claim { key: key(name), mode: Mode::SHARED });
+        AcquireRequest::new(id(lease), Claims::new(pair).unwrap(), Ttl::new(LONG).unwrap())
+    };
+    granted(store.acquire(&acquire("k", "first", Mode::SHARED)).await);
+    store.release(&release("k", "first")).await.unwrap();
+    let mut wakeups = other.subscribe(&[key("k")]).await.unwrap();
+    let go = go(&set);
+    for (round, more) in [(0, &["a", "b", "c"]), (1, &["d", "e", "f"])] {
+        let sent = commands(server, &["getMore"]).await;
+        for name in more {
+            granted(store.acquire(&acquire("k", name, Mode::SHARED)).await);
+            is_renewed(&store, "k", name, Mode::SHARED).await;
+            let pair = both(&format!("pair {name}"));
+            granted(store.acquire(&pair).await);
+            let longer = Ttl::new(2 * LONG).unwrap();
+            let entry = RenewEntry::extend(pair.id().clone(), pair.claims().clone(), longer);
+            store.renew(&RenewRequest::new(vec![entry])).await.unwrap();
+            let details = LockDetails::ttl(60);
+            go.s_lock("k", &format!("go {name}"), &details, -1).await.unwrap();
+        }
+        assert!(tokio::time::timeout(SOON, wakeups.next()).await.is_err());
+        let sent = commands(server, &["getMore"]).await - sent;
+        assert!(sent <= 1, "{sent} commands of the waiter");
+
+        let pair = ReleaseEntry::new(id("pair a"), [key("k"), key("l")]);
+        let one = [release("k", "b"), ReleaseRequest::new(vec![pair])];
+        store.release(&one[round]).await.unwrap();
+        woken_soon(&mut wakeups, "k").await;
+    }
+    let _ = go.unlock("go a").await.all().unwrap();
+    woken_soon(&mut wakeups, "k").await;
+    store.evict(&evict("k", "c")).await.unwrap();
+    woken_soon(&mut wakeups, "k").await;
+    is_silent(&mut wakeups);
 }
 
 #[tokio::test]
@@ -191,13 +239,13 @@ async fn renewals_send_a_waiter_nothing_and_no_cursor_is_left() {
     let before = open_cursors(server).await;
     let mut wakeups = other.subscribe(&[key("k"), key("free")]).await.unwrap();
     assert_eq!(open_cursors(server).await, before + 1);
-    let sent = commands(server).await;
+    let sent = commands(server, OF_WAITERS).await;
     for name in &names {
         is_renewed(&store, name, "holder", Mode::Exclusive).await;
     }
     // With the renewals, less than the ten seconds in which the front end also polls once.
     tokio::time::sleep(Duration::from_secs(7)).await;
-    let sent = commands(server).await - sent - i64::try_from(names.len()).unwrap();
+    let sent = commands(server, OF_WAITERS).await - sent - i64::try_from(names.len()).unwrap();
     assert!(sent <= 1, "{sent} commands of the waiter");
     is_silent(&mut wakeups);
     // One that has its first document while it is awaited leaves no listener behind.
