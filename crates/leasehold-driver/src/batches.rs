@@ -5,12 +5,15 @@ mod request;
 mod sender;
 mod server;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::vec;
 
-use leasehold_core::{Effect, Error};
+use futures_util::future::join_all;
+use leasehold_core::{Effect, Error, Result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,8 +21,8 @@ use self::queue::Queue;
 pub use self::request::{Errand, Outcome, Request, Ticket};
 use self::sender::{MANY, Sender};
 pub use self::server::{Exchange, Server};
-use crate::Deadline;
 use crate::deadline::now;
+use crate::{Deadline, outliving};
 
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
@@ -29,6 +32,8 @@ use crate::deadline::now;
 /// key. There is one lane more than batches under way.
 ///
 /// The batches are sent by tasks that live while there are requests, on the runtimes of their callers.
+///
+/// Cheap to clone; clones are one queue.
 pub struct Batches<S: Server>(Arc<Shared<S>>);
 
 struct Shared<S> {
@@ -44,7 +49,7 @@ struct Shared<S> {
 }
 
 /// A request that has entered [`Batches`].
-pub struct Turn<S: Server, R: Request> {
+struct Turn<S: Server, R: Request> {
     batches: Arc<Shared<S>>,
     number: u64,
     reply: oneshot::Receiver<Outcome<R::Reply>>,
@@ -77,7 +82,7 @@ impl<S: Server> Batches<S> {
 
     /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they go in
     /// as few batches as they can.
-    pub fn enter<R: Request>(
+    fn enter<R: Request>(
         &self,
         requests: impl IntoIterator<Item = (Arc<R>, Deadline)>,
     ) -> vec::IntoIter<Turn<S, R>> {
@@ -102,12 +107,67 @@ impl<S: Server> Batches<S> {
         turns.into_iter()
     }
 
-    /// How a request ends that has entered, within the time limit of its operation. It lets others pass what has been under
-    /// way for `patience`.
-    pub async fn outcome<R: Request>(
+    /// Carries out requests, each in a batch if it may go in one, and otherwise alone: all at once, or one after the other if a
+    /// key is named twice. They continue if their caller goes away.
+    pub async fn carry_out<R: Request, F>(
         &self,
-        mut turn: Turn<S, R>,
+        requests: impl IntoIterator<Item = R>,
+        until: Deadline,
+        is_batched: impl Fn(&R) -> bool,
+        alone: impl Fn(Arc<R>) -> F,
+    ) -> Vec<Result<R::Reply>>
+    where
+        F: Future<Output = Result<R::Reply>> + Send + 'static,
+    {
+        let requests: Vec<_> = requests.into_iter().map(Arc::new).collect();
+        let alone = &alone;
+        let are_apart = {
+            let (mut keys, mut named) =
+                (requests.iter().flat_map(|one| one.keys()), HashSet::new());
+            keys.all(|key| named.insert(key))
+        };
+        if are_apart {
+            let batched = requests.iter().filter(|request| is_batched(request));
+            let mut turns = self.enter(batched.map(|one| (Arc::clone(one), until)));
+            let outcomes = requests.into_iter().map(|request| {
+                let turn = if is_batched(&request) { turns.next() } else { None };
+                self.carry_out_one(request, turn, until, alone)
+            });
+            return join_all(outcomes).await;
+        }
+        let mut outcomes = Vec::new();
+        for request in requests {
+            let enter = || self.enter([(Arc::clone(&request), until)]).next();
+            let turn = is_batched(&request).then(enter).flatten();
+            outcomes.push(self.carry_out_one(request, turn, until, alone).await);
+        }
+        outcomes
+    }
+
+    async fn carry_out_one<R: Request, F>(
+        &self,
+        request: Arc<R>,
+        turn: Option<Turn<S, R>>,
+        until: Deadline,
+        alone: impl Fn(Arc<R>) -> F,
+    ) -> Result<R::Reply>
+    where
+        F: Future<Output = Result<R::Reply>> + Send + 'static,
+    {
+        if let Some(turn) = turn {
+            let patience = request.patience(self.0.timeout);
+            if let Outcome::Done(reply) = self.outcome(patience, turn, until).await {
+                return reply;
+            }
+        }
+        outliving(alone(request)).await
+    }
+
+    /// How a request ends that has entered, within the time limit of its operation.
+    async fn outcome<R: Request>(
+        &self,
         patience: Duration,
+        mut turn: Turn<S, R>,
         until: Deadline,
     ) -> Outcome<R::Reply> {
         while !until.left().is_zero() {
@@ -165,15 +225,15 @@ impl<S: Server> Shared<S> {
     }
 }
 
-impl<S: Server> fmt::Debug for Batches<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batches({} waiting)", self.0.queue().waiting.len())
+impl<S: Server> Clone for Batches<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
-impl<S: Server, R: Request> fmt::Debug for Turn<S, R> {
+impl<S: Server> fmt::Debug for Batches<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Turn({})", self.number)
+        write!(f, "Batches({} waiting)", self.0.queue().waiting.len())
     }
 }
 

@@ -134,18 +134,18 @@ fn reply<R: Request, S: Source>(
     request.reply(&reply, &outcome).map(Some)
 }
 
-/// Sends any request on a connection of its own, again and again while its rows are locked: `None` if they still are
-/// at the deadline.
+/// Sends any request on a connection of its own, again and again while its rows are locked.
 pub(crate) async fn send_alone<R: Request, C: Statements<R>>(
     client: &C,
     request: &R,
     until: Deadline,
-) -> Result<Option<R::Reply>> {
+) -> Result<R::Reply> {
     let pool = client.pool();
     let first = R::MAY_BE_REPEATED.then(|| request.patience(pool.timeout()));
     let call = |patience| client.any(request, patience);
     let read = |rows: &[_]| reply::<R, C::Source>(request, pool.server(), rows);
-    pool.patiently(until, first, client.tries(R::TAKES), call, read).await
+    let reply = pool.patiently(until, first, client.tries(R::TAKES), call, read).await?;
+    reply.map_or_else(|| request.locked(pool.server()), Ok)
 }
 
 async fn send_one<R: Request, C: Statements<R>>(

@@ -8,6 +8,7 @@ use leasehold_core::{
 };
 use leasehold_driver::batches;
 
+use crate::error::locked;
 use crate::reply::{ReadRows, Reply};
 
 /// A request about one lease, and the type of its reply.
@@ -22,6 +23,15 @@ pub trait Request: batches::Request {
     /// Whether it may go in a batch: it is about an exclusive lease of one key. A release does not know the mode; a shared
     /// lease is not found then, and is ended alone.
     fn is_simple(&self) -> bool;
+
+    /// The reply if another transaction held a row for the whole time limit.
+    ///
+    /// # Errors
+    /// What this reports, unless the request takes keys.
+    #[doc(hidden)]
+    fn locked(&self, server: &str) -> Result<Self::Reply> {
+        Err(locked(server))
+    }
 
     /// The reply in the row of a statement about this request alone that ended so.
     ///
@@ -44,6 +54,11 @@ fn is_one(claims: &Claims) -> bool {
 
 impl Request for AcquireRequest {
     const TAKES: bool = true;
+
+    fn locked(&self, _: &str) -> Result<Self::Reply> {
+        let key = self.claims().first().key.clone();
+        Ok(AcquireReply::Refused(Refused::new(key, RefusalReason::Busy, None)))
+    }
 
     fn is_simple(&self) -> bool {
         is_one(self.claims())

@@ -1,17 +1,15 @@
 //! The store.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Error, EvictReply, EvictRequest, EvictScope,
-    Health, Key, ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
-    ReleaseRequest, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups, each_or_worst,
+    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, EvictScope, Health, Key,
+    ListReply, ListRequest, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply,
+    RenewRequest, Result, Store, Wakeups, each_or_worst,
 };
-use leasehold_driver::batches::{Batches, Outcome, Turn};
-use leasehold_driver::{Deadline, outliving};
+use leasehold_driver::batches::Batches;
+use leasehold_driver::outliving;
 
 use crate::dialect::{Dialect, Eviction, Statements};
 use crate::error::{locked, unexpected};
@@ -118,15 +116,9 @@ impl<D: Dialect> Store for SqlStore<D> {
 
 impl<D: Dialect> Inner<D> {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        let (shared, until) = (Arc::new(request.clone()), self.deadline());
-        let turn = if self.dialect.is_awaited(request) { None } else { self.turn(&shared, until) };
-        let mut reply = match self.carry_out(shared, turn, until).await? {
-            Some(reply) => reply,
-            None => {
-                let key = request.claims().first().key.clone();
-                AcquireReply::Refused(Refused::new(key, RefusalReason::Busy, None))
-            }
-        };
+        let is_batched = |one: &AcquireRequest| one.is_simple() && !self.dialect.is_awaited(one);
+        let mut outcomes = self.carry_out([request.clone()], is_batched).await;
+        let mut reply = outcomes.remove(0)?;
         if let (AcquireReply::Refused(refused), Some(soon)) =
             (&mut reply, self.dialect.poll_within())
         {
@@ -136,17 +128,15 @@ impl<D: Dialect> Inner<D> {
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        let leases = request.leases();
-        let keys = leases.iter().flat_map(|lease| lease.claims().keys());
-        let outcomes = self.carry_out_all(leases, keys).await;
-        self.each_or_all(outcomes, RenewOutcome::Failed).map(RenewReply::new)
+        let leases = request.leases().iter().cloned();
+        let outcomes = self.carry_out(leases, Request::is_simple).await;
+        each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        let leases = request.leases();
-        let keys = leases.iter().flat_map(|lease| lease.keys());
-        let outcomes = self.carry_out_all(leases, keys).await;
-        self.each_or_all(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
+        let leases = request.leases().iter().cloned();
+        let outcomes = self.carry_out(leases, Request::is_simple).await;
+        each_or_worst(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
@@ -161,75 +151,20 @@ impl<D: Dialect> Inner<D> {
         }
     }
 
-    /// Carries out all requests at once, or one after the other if a key is named twice.
-    async fn carry_out_all<'a, R: Request + Clone>(
-        &self,
-        requests: &[R],
-        mut keys: impl Iterator<Item = &'a Key>,
-    ) -> Vec<Result<Option<R::Reply>>>
-    where
-        D: Statements<R>,
-    {
-        let (requests, until): (Vec<_>, _) =
-            (requests.iter().cloned().map(Arc::new).collect(), self.deadline());
-        let mut named = HashSet::new();
-        if keys.all(|key| named.insert(key)) {
-            let simple = requests.iter().filter(|request| request.is_simple());
-            let mut turns = self.batches.enter(simple.map(|one| (Arc::clone(one), until)));
-            let outcomes = requests.into_iter().map(|request| {
-                let turn = if request.is_simple() { turns.next() } else { None };
-                self.carry_out(request, turn, until)
-            });
-            return join_all(outcomes).await;
-        }
-        let mut outcomes = Vec::new();
-        for request in requests {
-            let turn = self.turn(&request, until);
-            outcomes.push(self.carry_out(request, turn, until).await);
-        }
-        outcomes
-    }
-
-    fn turn<R: Request>(&self, request: &Arc<R>, until: Deadline) -> Option<Turn<Reserved<D>, R>> {
-        let enter = || self.batches.enter([(Arc::clone(request), until)]).next();
-        request.is_simple().then(enter).flatten()
-    }
-
-    /// Carries out a request, alone if it has no turn in a batch. `None` if somebody else's transaction held a row for the
-    /// whole time limit.
     async fn carry_out<R: Request>(
         &self,
-        request: Arc<R>,
-        turn: Option<Turn<Reserved<D>, R>>,
-        until: Deadline,
-    ) -> Result<Option<R::Reply>>
+        requests: impl IntoIterator<Item = R>,
+        is_batched: impl Fn(&R) -> bool,
+    ) -> Vec<Result<R::Reply>>
     where
         D: Statements<R>,
     {
-        let patience = request.patience(self.dialect.pool().timeout());
-        if let Some(turn) = turn {
-            if let Outcome::Done(reply) = self.batches.outcome(turn, patience, until).await {
-                return reply.map(Some);
-            }
-        }
-        let dialect = Arc::clone(&self.dialect);
-        outliving(async move { send_alone(&*dialect, &*request, until).await }).await
-    }
-
-    fn deadline(&self) -> Deadline {
-        self.dialect.pool().deadline()
-    }
-
-    /// The outcomes; the failure of all if all failed.
-    fn each_or_all<T>(
-        &self,
-        outcomes: Vec<Result<Option<T>>>,
-        failed: impl Fn(Error) -> T,
-    ) -> Result<Vec<T>> {
-        let outcomes = outcomes
-            .into_iter()
-            .map(|outcome| outcome?.ok_or_else(|| locked(self.dialect.pool().server())));
-        each_or_worst(outcomes, failed)
+        let until = self.dialect.pool().deadline();
+        let alone = |request: Arc<R>| {
+            let dialect = Arc::clone(&self.dialect);
+            async move { send_alone(&*dialect, &*request, until).await }
+        };
+        self.batches.carry_out(requests, until, is_batched, alone).await
     }
 }
 

@@ -29,6 +29,9 @@ pub trait Request: Sized + Send + Sync + 'static {
     /// The first key.
     fn key(&self) -> &Key;
 
+    /// All its keys.
+    fn keys(&self) -> impl Iterator<Item = &Key>;
+
     /// The term that it requests; `None` without one.
     fn term(&self) -> Option<Duration>;
 
@@ -50,6 +53,10 @@ impl Request for AcquireRequest {
         &self.claims().first().key
     }
 
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.claims().keys()
+    }
+
     fn term(&self) -> Option<Duration> {
         AcquireRequest::term(self).duration()
     }
@@ -66,6 +73,10 @@ impl Request for RenewEntry {
         &self.claims().first().key
     }
 
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.claims().keys()
+    }
+
     fn term(&self) -> Option<Duration> {
         RenewEntry::term(self).duration()
     }
@@ -79,7 +90,11 @@ impl Request for ReleaseEntry {
     type Reply = ReleaseOutcome;
 
     fn key(&self) -> &Key {
-        &self.keys()[0]
+        &ReleaseEntry::keys(self)[0]
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        ReleaseEntry::keys(self).iter()
     }
 
     fn term(&self) -> Option<Duration> {
