@@ -11,9 +11,10 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::{ReadConcern, WriteConcern};
 
+use crate::batch::failed_update;
 use crate::commands::{Commands, Failure, INDEX};
 use crate::document::{Stored, projection};
-use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, is_missing_index, no_index};
+use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, is_missing_index, no_index, refused_update};
 use crate::record::{Skew, millis};
 
 /// The limits of the pauses after which a change is tried again.
@@ -304,17 +305,11 @@ fn unchanged(document: &Document) -> Document {
 
 /// Checks that each of these updates found its document.
 fn is_done(server: &str, reply: &Document, updates: usize) -> Result<(), Step> {
-    let errors = reply.get_array("writeErrors").ok();
-    if let Some(failure) = errors.and_then(|errors| errors.first()?.as_document()) {
-        let code = failure.get_i32("code").unwrap_or_default();
-        let why = failure.get_str("errmsg").unwrap_or("no reason");
+    if let Some((code, why)) = failed_update(reply) {
         return Err(match code {
             DUPLICATE_KEY | WRITE_CONFLICT => Step::Again,
             code if is_missing_index(code, why) => Step::Failed(no_index(server)),
-            _ => {
-                let error = Error::unexpected(format!("{server} refuses an update ({why})"));
-                Step::Failed(error.with_effect(Effect::Unknown))
-            }
+            _ => Step::Failed(refused_update(server, why)),
         });
     }
     let found = reply.get("n").and_then(crate::record::integer);

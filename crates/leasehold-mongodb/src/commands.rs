@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::term::micros_up;
-use leasehold_core::{Clock, Now, Result};
+use leasehold_core::{Clock, Effect, Now, Result};
 use leasehold_driver::{Deadline, SystemClock};
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Error as DriverError;
 use mongodb::{Client, ClientSession, Database};
 
 use crate::document::{first_batch, projection};
-use crate::error::{self, DUPLICATE_KEY, unanswered, unexpected};
-use crate::record::millis;
+use crate::error::{self, DUPLICATE_KEY, OUT_OF_TIME, unanswered, unexpected};
+use crate::record::{millis, milliseconds};
 
 /// The unique index that keeps a key to one document.
 pub(crate) const INDEX: &str = "resource_1";
@@ -38,6 +38,9 @@ pub(crate) struct Updated {
     pub(crate) document: Option<Document>,
     pub(crate) took: Duration,
 }
+
+/// When an operation ends, and how long a command of it may wait for the document, if it may not until then.
+pub(crate) type Times = (Deadline, Option<Duration>);
 
 /// Which document the reply of an update has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +96,9 @@ impl Commands {
         until: Deadline,
         session: Option<&mut ClientSession>,
     ) -> Result<Document, Failure> {
-        command.insert("maxTimeMS", left(until));
+        if !command.contains_key("maxTimeMS") {
+            command.insert("maxTimeMS", left(until));
+        }
         let run = self.0.database.run_command(command);
         let reply = match session {
             Some(session) => until.bound(run.session(session).into_future()).await,
@@ -129,17 +134,18 @@ impl Commands {
         self.run(command, until, None).await
     }
 
-    /// Updates the document of a key by a pipeline. A race to create it is run again: someone else has created it.
+    /// Updates the document of a key by a pipeline. A race to create it is run again: someone else has created it. `None` if
+    /// another client's transaction held the document for the whole patience.
     pub(crate) async fn update(
         &self,
         key: &str,
         pipeline: &[Document],
         shows: Shows,
-        until: Deadline,
-    ) -> Result<Updated> {
+        (until, patience): Times,
+    ) -> Result<Option<Updated>> {
         let sent = SystemClock::new().now();
         loop {
-            let command = doc! {
+            let mut command = doc! {
                 "findAndModify": self.collection(),
                 "query": { "resource": key },
                 "update": pipeline,
@@ -148,22 +154,65 @@ impl Commands {
                 "fields": projection(),
                 "hint": INDEX,
             };
+            if let Some(patience) = patience {
+                command.insert("maxTimeMS", milliseconds(patience));
+            }
             match self.write(command, until).await {
+                Err(failure) if patience.is_some() && failure.code() == Some(OUT_OF_TIME) => {
+                    return Ok(None);
+                }
                 Err(failure)
                     if failure.code() == Some(DUPLICATE_KEY) && !until.left().is_zero() => {}
                 Err(failure) => return Err(self.error(failure, until)),
                 Ok(mut reply) => {
-                    error::of_write_concern(self.server(), &reply)?;
+                    self.is_on_majority(&reply, (until, patience)).await?;
                     let took = SystemClock::new().now().saturating_sub(sent);
                     let document = match reply.remove("value") {
                         Some(Bson::Document(document)) => Some(document),
                         Some(Bson::Null) => None,
                         _ => return Err(unexpected(self.server(), "no value")),
                     };
-                    return Ok(Updated { document, took });
+                    return Ok(Some(Updated { document, took }));
                 }
             }
         }
+    }
+
+    /// Ends when a majority of the replica set has what the command of this reply wrote.
+    pub(crate) async fn is_on_majority(
+        &self,
+        reply: &Document,
+        (until, patience): Times,
+    ) -> Result<()> {
+        let failure = reply.get_document("writeConcernError");
+        let code = failure.and_then(|failure| failure.get_i32("code")).ok();
+        if patience.is_none() || code != Some(OUT_OF_TIME) {
+            return error::of_write_concern(self.server(), reply);
+        }
+        // A write that changes nothing waits for all that was written before.
+        let nothing = doc! { "q": { "_id": { "$in": [] } }, "u": { "$unset": { "lh": "" } } };
+        let command = doc! { "update": self.collection(), "updates": [nothing] };
+        let reply = self.write(command, until).await.map_err(|f| self.error(f, until))?;
+        error::of_write_concern(self.server(), &reply)
+    }
+
+    /// The documents of these keys, as a majority has them, and whether these are all.
+    pub(crate) async fn find(
+        &self,
+        keys: &[&str],
+        until: Deadline,
+    ) -> Result<(Vec<Document>, bool)> {
+        let command = doc! {
+            "find": self.collection(),
+            "filter": { "resource": { "$in": keys } },
+            "projection": projection(),
+            "hint": INDEX,
+            "batchSize": i64::try_from(keys.len() + 1).unwrap_or(i64::MAX),
+            "readConcern": { "level": "majority" },
+        };
+        let reply = self.run(command, until, None).await;
+        let found = self.all_of(reply, until).await;
+        found.map(|(found, more)| (found, !more)).map_err(|failure| self.error(failure, until))
     }
 
     /// The document of a key on a server that is the primary beyond doubt: one that was deposed does not answer.
@@ -195,7 +244,17 @@ impl Commands {
             // What a majority has cannot be rolled back.
             command.insert("readConcern", doc! { "level": "majority" });
         }
-        let mut reply = self.run(command, until, session).await?;
+        let reply = self.run(command, until, session).await;
+        self.all_of(reply, until).await
+    }
+
+    /// The documents of a reply with a cursor, and whether there are more.
+    async fn all_of(
+        &self,
+        reply: Result<Document, Failure>,
+        until: Deadline,
+    ) -> Result<(Vec<Document>, bool), Failure> {
+        let mut reply = reply?;
         let cursor = reply.get_document_mut("cursor").map_err(|_| Failure::Unexpected)?;
         let (batch, id) = (cursor.remove("firstBatch"), cursor.get_i64("id").unwrap_or(0));
         let Some(Bson::Array(batch)) = batch else { return Err(Failure::Unexpected) };
@@ -215,7 +274,7 @@ impl Commands {
     pub(crate) fn error(&self, failure: Failure, until: Deadline) -> leasehold_core::Error {
         match failure {
             Failure::Driver(error) => error::of(self.server(), error),
-            Failure::Unanswered => unanswered(self.server(), until.limit()),
+            Failure::Unanswered => unanswered(self.server(), until.limit(), Effect::Unknown),
             Failure::Unexpected => unexpected(self.server(), "no documents"),
         }
     }

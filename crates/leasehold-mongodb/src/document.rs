@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::table::{Entry, Holder, State};
-use leasehold_core::{Key, Mode, Now, Reason, Record, Result};
+use leasehold_core::{Effect, Error, Key, Mode, Now, Reason, Record, ReleaseOutcome, Result};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 use crate::error::damaged;
+use crate::pipeline::release::TRACES;
 use crate::record::{self, Skew, date, integer, millis, no_token, token_of};
 
 /// What a document holds, and when the server read it.
@@ -21,7 +23,7 @@ pub(crate) struct Stored {
 
 /// The fields of the document, and the server's clock as `now`, as the reply to a request shows them.
 pub(crate) fn projection() -> Document {
-    doc! { "resource": 1, "exclusive": 1, "shared": 1, "counter": 1, "evicted": 1, "now": "$$NOW" }
+    doc! { "resource": 1, "exclusive": 1, "shared": 1, "counter": 1, "evicted": 1, "released": 1, "now": "$$NOW" }
 }
 
 impl Skew {
@@ -139,12 +141,13 @@ impl Stored {
         entry
     }
 
-    /// When the term ended that the command continued which read this; `None` if it renewed nothing.
-    pub(crate) fn continued(&self, holder: &Holder, skew: Skew) -> Option<Duration> {
+    /// When the term ended that a renewal continued which was written no earlier than this, in microseconds; `None` if there
+    /// was none.
+    pub(crate) fn continued(&self, holder: &Holder, skew: Skew, since: u64) -> Option<Duration> {
         let at = self.entry.holders.iter().position(|one| one == holder)?;
         let record = self.records.get(at)?.as_ref()?;
         // Else an earlier one renewed it.
-        holder.renewed_at.filter(|at| *at == self.now.wall_micros)?;
+        holder.renewed_at.filter(|at| *at >= since)?;
         let before = record.get_datetime("before").ok()?;
         Some(skew.end(millis(*before), record))
     }
@@ -157,6 +160,30 @@ impl Stored {
         }
         holder.record(key, self.now).map(without_placeholder)
     }
+}
+
+/// How a lease ended that this batch ended, which was sent no earlier than `since`; `None` if it ended none.
+///
+/// # Errors
+/// With an unknown effect if so many batches ended leases since that its trace may be gone.
+pub(crate) fn ended_by(
+    document: &Document,
+    batch: ObjectId,
+    since: Duration,
+) -> Result<Option<ReleaseOutcome>> {
+    let traces = document.get_array("released").into_iter().flatten();
+    let traces: Vec<_> = traces.filter_map(Bson::as_document).collect();
+    let own = traces.iter().find(|trace| trace.get_object_id("batch").is_ok_and(|id| id == batch));
+    if let Some(own) = own {
+        let was_late = own.get_bool("late").unwrap_or_default();
+        return Ok(Some(if was_late { ReleaseOutcome::Expired } else { ReleaseOutcome::Released }));
+    }
+    let is_new = |trace: &&Document| trace.get_datetime("at").is_ok_and(|at| millis(*at) >= since);
+    if traces.len() >= TRACES && traces.iter().all(is_new) {
+        let message = "so many leases ended on the key meanwhile that it cannot be told whether this one was held";
+        return Err(Error::unavailable(Effect::Unknown, message));
+    }
+    Ok(None)
 }
 
 /// A record that no client of ours wrote has no token.

@@ -13,6 +13,9 @@ pub(crate) fn damaged(what: &'static str) -> Error {
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 pub(crate) const WRITE_CONFLICT: i32 = 112;
 
+/// The server gave the command up when its `maxTimeMS` were over.
+pub(crate) const OUT_OF_TIME: i32 = 50;
+
 /// The code of the failure that the server reported.
 pub(crate) fn code(error: &DriverError) -> Option<i32> {
     match &*error.kind {
@@ -64,9 +67,8 @@ fn of_command(server: &str, error: &CommandError) -> Error {
             Error::unavailable(Effect::NotApplied, replied)
         }
         // MaxTimeMSExpired, Interrupted…, ShutdownInProgress, PrimarySteppedDown, NotYetInitialized and what networks cause.
-        50 | 11_600 | 11_601 | 11_602 | 13_436 | 91 | 189 | 94 | 6 | 7 | 89 | 9_001 | 134 | 262 => {
-            Error::unavailable(Effect::Unknown, replied)
-        }
+        OUT_OF_TIME | 11_600 | 11_601 | 11_602 | 13_436 | 91 | 189 | 94 | 6 | 7 | 89 | 9_001
+        | 134 | 262 => Error::unavailable(Effect::Unknown, replied),
         // CommandNotSupportedOnView.
         166 => {
             Error::incompatible(format!("{replied}; give another name by the option collection"))
@@ -102,8 +104,12 @@ pub(crate) fn no_index(server: &str) -> Error {
     ))
 }
 
-pub(crate) fn unanswered(server: &str, limit: std::time::Duration) -> Error {
-    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
+pub(crate) fn unanswered(server: &str, limit: std::time::Duration, effect: Effect) -> Error {
+    Error::unavailable(effect, format!("{server} did not answer within {limit:?}"))
+}
+
+pub(crate) fn refused_update(server: &str, why: &str) -> Error {
+    Error::unexpected(format!("{server} refuses an update ({why})")).with_effect(Effect::Unknown)
 }
 
 pub(crate) fn unexpected(server: &str, what: &str) -> Error {

@@ -76,8 +76,8 @@ impl MongodbStore {
     /// # Cancel safety
     /// May be dropped; it continues to its end.
     pub async fn renew_all(&self, lock_id: &LeaseId, ttl: Ttl) -> LockChanges {
-        let (inner, lock_id) = (self.inner(), lock_id.clone());
-        self.changing("renew_all", async move { inner.renew_all(&lock_id, ttl).await }).await
+        let (leases, lock_id) = (self.leases(), lock_id.clone());
+        self.changing("renew_all", async move { leases.renew_all(&lock_id, ttl).await }).await
     }
 
     /// Removes the locks that have ended, and with each all locks that have its lock id, live or not: mongo-lock's `Purge`.

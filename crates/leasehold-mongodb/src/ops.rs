@@ -6,35 +6,47 @@ mod list;
 mod release;
 mod renew;
 
-use std::collections::HashSet;
-use std::future::Future;
+use std::sync::Arc;
 
-use futures_util::future::join_all;
-use leasehold_core::{Error, Key, Result};
-use leasehold_driver::outliving;
+use leasehold_core::{Effect, Error, Key, Result};
+use leasehold_driver::Deadline;
+use leasehold_driver::batches::Batches;
+
+use crate::batch::{Member, batches};
+use crate::error::unanswered;
+use crate::inner::Inner;
+
+/// Carries out requests about leases, those about one key in batches.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    pub(crate) inner: Arc<Inner>,
+    batches: Batches<Inner>,
+}
+
+impl Leases {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self { batches: batches(&inner), inner }
+    }
+
+    /// The outcome of each request.
+    async fn carry_out<R: Member>(
+        &self,
+        requests: impl IntoIterator<Item = R>,
+        until: Deadline,
+    ) -> Vec<Result<R::Reply>> {
+        let is_batched = |request: &R| request.goes_in_batch();
+        let alone = |request| alone(Arc::clone(&self.inner), request, until);
+        self.batches.carry_out(requests, until, is_batched, alone).await
+    }
+}
+
+async fn alone<R: Member>(inner: Arc<Inner>, request: Arc<R>, until: Deadline) -> Result<R::Reply> {
+    let reply = request.alone(&inner, (until, None)).await?;
+    reply.ok_or_else(|| unanswered(inner.commands.server(), until.limit(), Effect::Unknown))
+}
 
 /// An error about the document of a key.
 pub(crate) fn of_key(error: Error, key: &Key) -> Error {
     let message = format!("the document of {key:?} is damaged: {error}");
     Error::corrupt(message).with_effect(error.effect())
-}
-
-/// Carries out requests that name these keys: all at once, or one after the other if a key is named twice.
-async fn carry_out<'a, T, F>(
-    mut keys: impl Iterator<Item = &'a Key>,
-    requests: impl Iterator<Item = F>,
-) -> Vec<Result<T>>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<T>> + Send + 'static,
-{
-    let mut named = HashSet::new();
-    if keys.all(|key| named.insert(key)) {
-        return join_all(requests.map(outliving)).await;
-    }
-    let mut outcomes = Vec::new();
-    for request in requests {
-        outcomes.push(outliving(request).await);
-    }
-    outcomes
 }

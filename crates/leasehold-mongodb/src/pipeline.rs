@@ -1,24 +1,31 @@
-//! Updates that decide on the server: one for each request about a lease of one key, as a pipeline of stages.
+//! Updates that decide on the server what becomes of requests about a lease of one key each, as a pipeline of stages.
 //!
-//! The first stage adds what the request gives as the field `lh`, the last removes it. A refused request leaves the document
+//! The first stage adds what the request about the document's key gives as the field `lh`, the last removes it. A refused request leaves the document
 //! as it was, which costs the server no write. [`Table`](leasehold_core::Table) has the same rules, in Rust.
 
-mod acquire;
-mod release;
-mod renew;
+pub(crate) mod acquire;
+pub(crate) mod release;
+pub(crate) mod renew;
 
 use leasehold_core::{FencingToken, LeaseId};
 use mongodb::bson::{Bson, Document, doc};
 
-pub(crate) use acquire::acquire;
-pub(crate) use release::release;
-pub(crate) use renew::renew;
-
 use crate::record::free;
 
-/// A pipeline for a request that gives these parameters.
-fn stages(given: Document, stages: Vec<Document>) -> Vec<Document> {
-    let first = doc! { "$set": { "lh": { "$literal": given } } };
+/// What one request gives.
+pub(crate) fn given(by: Document) -> Bson {
+    doc! { "$literal": by }.into()
+}
+
+/// What the request about the key of the document gives, of several about different keys.
+pub(crate) fn given_by_key(keys: &[&str], by_each: Vec<Document>) -> Bson {
+    let place = doc! { "$indexOfArray": [{ "$literal": keys }, "$resource"] };
+    doc! { "$arrayElemAt": [{ "$literal": by_each }, place] }.into()
+}
+
+/// A pipeline for requests that give these parameters.
+fn stages(given: Bson, stages: Vec<Document>) -> Vec<Document> {
+    let first = doc! { "$set": { "lh": given } };
     let last = doc! { "$unset": "lh" };
     [first].into_iter().chain(stages).chain([last]).collect()
 }
@@ -218,6 +225,11 @@ fn changed_locks(change: Bson) -> Document {
 fn shared(locks: impl Into<Bson>) -> Bson {
     let locks = locks.into();
     doc! { "count": { "$toLong": { "$size": [locks.clone()] } }, "locks": locks }.into()
+}
+
+/// A document of a key that nobody has held.
+pub(crate) fn new_document() -> Document {
+    doc! { "exclusive": free(), "shared": { "count": 0_i64, "locks": [] } }
 }
 
 fn nobody() -> Bson {

@@ -10,6 +10,7 @@ use leasehold_driver::outliving;
 
 use crate::MongodbConfig;
 use crate::inner::{Inner, NAME};
+use crate::ops::Leases;
 use crate::schema;
 
 /// Leases in a collection of MongoDB. Cheap to clone; clones share the connections.
@@ -21,7 +22,7 @@ use crate::schema;
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is affected.
 #[derive(Clone)]
-pub struct MongodbStore(Arc<Inner>);
+pub struct MongodbStore(Leases);
 
 impl MongodbConfig {
     /// Connects, and learns what the server can do.
@@ -34,7 +35,7 @@ impl MongodbConfig {
     /// May be dropped; nothing stays open.
     pub async fn connect(self) -> Result<MongodbStore> {
         let inner = self.open().await.map_err(|e| e.with_context(NAME, "connect"))?;
-        Ok(MongodbStore(Arc::new(inner)))
+        Ok(MongodbStore(Leases::new(Arc::new(inner))))
     }
 }
 
@@ -55,29 +56,33 @@ impl MongodbStore {
 }
 
 impl MongodbStore {
+    pub(crate) fn leases(&self) -> Leases {
+        self.0.clone()
+    }
+
     pub(crate) fn inner(&self) -> Arc<Inner> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.0.inner)
     }
 }
 
 impl fmt::Debug for MongodbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MongodbStore({})", self.0.commands.server())
+        write!(f, "MongodbStore({})", self.0.inner.commands.server())
     }
 }
 
 impl Store for MongodbStore {
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        self.0.inner.capabilities()
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.check()).await
+        self.capabilities().carry_out("check", &(), self.0.inner.check()).await
     }
 
     /// Creates the collection and mongo-lock's indexes.
     async fn prepare(&self) -> Result<()> {
-        let commands = self.0.commands.clone();
+        let commands = self.0.inner.commands.clone();
         let until = commands.deadline();
         let prepared = outliving(async move { schema::prepare(&commands, until).await });
         self.capabilities().carry_out("prepare", &(), prepared).await
@@ -96,14 +101,14 @@ impl Store for MongodbStore {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, self.0.inner.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, self.0.inner.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.capabilities().carry_out("subscribe", &(), self.0.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), self.0.inner.subscribe(keys)).await
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{Key, Result, Wakeups};
+use leasehold_core::{Effect, Key, Result, Wakeups};
 use leasehold_driver::{Deadline, Listener, Listeners};
 use mongodb::bson::{Bson, Document, doc};
 use tokio::sync::watch;
@@ -73,7 +73,10 @@ impl Watch {
         let is_covered = covered.wait_for(|covered| *covered >= generation);
         match until.bound(is_covered).await {
             Some(_) => Ok(wakeups),
-            None => Err(unanswered(self.0.commands.server(), until.limit())),
+            None => {
+                let server = self.0.commands.server();
+                Err(unanswered(server, until.limit(), Effect::NotApplied))
+            }
         }
     }
 

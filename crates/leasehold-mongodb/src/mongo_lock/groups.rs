@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use leasehold_core::{
     Claims, Error, Filter, Key, LeaseId, LostReason, Mode, RenewEntry, RenewOutcome, RenewRequest,
@@ -14,7 +13,64 @@ use super::{LockChanges, LockStatus, StatusFilter};
 use crate::commands::INDEX;
 use crate::error::{of_write_concern, unexpected};
 use crate::inner::Inner;
+use crate::ops::Leases;
 use crate::record::free;
+
+impl Leases {
+    pub(super) async fn renew_all(&self, lock_id: &LeaseId, ttl: Ttl) -> LockChanges {
+        let mut changes = LockChanges { locks: Vec::new(), error: None };
+        if let Err(error) = self.try_renew_all(lock_id, ttl, &mut changes).await {
+            changes.error = Some(error);
+        }
+        changes
+    }
+
+    async fn try_renew_all(
+        &self,
+        lock_id: &LeaseId,
+        ttl: Ttl,
+        changes: &mut LockChanges,
+    ) -> Result<()> {
+        let filter = StatusFilter::default().lock_id(lock_id);
+        let (ending, endless): (Vec<_>, Vec<_>) = self
+            .inner
+            .status(&filter)
+            .await?
+            .into_iter()
+            .partition(|lock| lock.expires_at.is_some());
+        let mut kept: HashSet<_> = endless.iter().map(|lock| lock.id).collect();
+        let mut failed = (ending.is_empty() && endless.is_empty()).then_some(LostReason::Gone);
+        let outcomes = match &*ending {
+            [] => Vec::new(),
+            ending => self.extend(ending, lock_id, ttl).await?,
+        };
+        for (lock, outcome) in ending.iter().zip(outcomes) {
+            match outcome {
+                RenewOutcome::Held(_) => drop(kept.insert(lock.id)),
+                RenewOutcome::Lost(reason) => failed = Some(reason.unwrap_or(LostReason::Gone)),
+                RenewOutcome::Failed(error) => changes.error = Some(error),
+            }
+        }
+        if let Some(reason) = failed {
+            changes.error.get_or_insert_with(|| Error::lease_lost(reason, None));
+        }
+        let now = self.inner.status(&filter).await?;
+        changes.locks = now.into_iter().filter(|lock| kept.contains(&lock.id)).collect();
+        Ok(())
+    }
+
+    async fn extend(
+        &self,
+        locks: &[LockStatus],
+        lock_id: &LeaseId,
+        ttl: Ttl,
+    ) -> Result<Vec<RenewOutcome>> {
+        let entries = locks.iter().map(|lock| entry(lock, lock_id, ttl));
+        let request = RenewRequest::new(entries.collect::<Result<_>>()?);
+        self.inner.capabilities().admit(&request)?;
+        Ok(self.renew(&request).await?.leases)
+    }
+}
 
 impl Inner {
     /// Each page has the time limit of an operation.
@@ -43,56 +99,6 @@ impl Inner {
             Ok(found) => self.remove(found).await,
             Err(error) => LockChanges { locks: Vec::new(), error: Some(error) },
         }
-    }
-
-    pub(super) async fn renew_all(self: &Arc<Self>, lock_id: &LeaseId, ttl: Ttl) -> LockChanges {
-        let mut changes = LockChanges { locks: Vec::new(), error: None };
-        if let Err(error) = self.try_renew_all(lock_id, ttl, &mut changes).await {
-            changes.error = Some(error);
-        }
-        changes
-    }
-
-    async fn try_renew_all(
-        self: &Arc<Self>,
-        lock_id: &LeaseId,
-        ttl: Ttl,
-        changes: &mut LockChanges,
-    ) -> Result<()> {
-        let filter = StatusFilter::default().lock_id(lock_id);
-        let (ending, endless): (Vec<_>, Vec<_>) =
-            self.status(&filter).await?.into_iter().partition(|lock| lock.expires_at.is_some());
-        let mut kept: HashSet<_> = endless.iter().map(|lock| lock.id).collect();
-        let mut failed = (ending.is_empty() && endless.is_empty()).then_some(LostReason::Gone);
-        let outcomes = match &*ending {
-            [] => Vec::new(),
-            ending => self.extend(ending, lock_id, ttl).await?,
-        };
-        for (lock, outcome) in ending.iter().zip(outcomes) {
-            match outcome {
-                RenewOutcome::Held(_) => drop(kept.insert(lock.id)),
-                RenewOutcome::Lost(reason) => failed = Some(reason.unwrap_or(LostReason::Gone)),
-                RenewOutcome::Failed(error) => changes.error = Some(error),
-            }
-        }
-        if let Some(reason) = failed {
-            changes.error.get_or_insert_with(|| Error::lease_lost(reason, None));
-        }
-        let now = self.status(&filter).await?;
-        changes.locks = now.into_iter().filter(|lock| kept.contains(&lock.id)).collect();
-        Ok(())
-    }
-
-    async fn extend(
-        self: &Arc<Self>,
-        locks: &[LockStatus],
-        lock_id: &LeaseId,
-        ttl: Ttl,
-    ) -> Result<Vec<RenewOutcome>> {
-        let entries = locks.iter().map(|lock| entry(lock, lock_id, ttl));
-        let request = RenewRequest::new(entries.collect::<Result<_>>()?);
-        self.capabilities().admit(&request)?;
-        Ok(self.renew(&request).await?.leases)
     }
 
     pub(super) async fn purge_groups(&self) -> LockChanges {

@@ -1,85 +1,141 @@
-use std::sync::Arc;
-
 use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claim, Error, Granted, Key, LeaseId, ReleaseEntry, Remaining,
     Result, Table,
 };
-use leasehold_driver::{Deadline, outliving};
+use leasehold_driver::Deadline;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, Document};
 
+use crate::batch::{Member, Seen};
 use crate::change::{Changed, Ends, end_of};
-use crate::commands::{Shows, Updated};
+use crate::commands::{Shows, Times, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::unexpected;
 use crate::inner::{Inner, rest};
-use crate::ops::of_key;
+use crate::ops::{Leases, of_key};
 use crate::pipeline;
 use crate::record::no_token;
 
-impl Inner {
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-    ) -> Result<AcquireReply> {
-        let (inner, request) = (Arc::clone(self), request.clone());
-        let until = self.commands.deadline();
-        outliving(async move {
-            let reply = match request.claims().len() {
-                1 => inner.acquire_one(&request, until).await,
-                _ => inner.acquire_many(&request, until).await,
-            };
-            reply.map(shown)
-        })
-        .await
+impl Leases {
+    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        let until = self.inner.commands.deadline();
+        self.carry_out([request.clone()], until).await.remove(0).map(shown)
+    }
+}
+
+impl Member for AcquireRequest {
+    const CREATES: bool = true;
+
+    fn goes_in_batch(&self) -> bool {
+        self.claims().len() == 1
     }
 
-    async fn acquire_one(&self, request: &AcquireRequest, until: Deadline) -> Result<AcquireReply> {
-        let claim = request.claims().first();
-        let pipeline = pipeline::acquire(request, self.limited(claim.mode), self.skew);
-        let key = claim.key.as_str();
-        let mut updated;
-        let mut stored;
-        loop {
-            updated = self.commands.update(key, &pipeline, Shows::AfterCreating, until).await?;
-            stored = self.stored(&claim.key, &updated)?;
-            let Some(holder) = stored.own(request) else { break };
-            let ended = stored.continued(holder, self.skew);
-            if !self.was_over(ended, stored.now, updated.took, until).await? {
-                break;
-            }
-            // It was no lease any more that this confirmed.
-            let ending = ReleaseEntry::new(request.id().clone(), [claim.key.clone()]);
-            self.release_one(&ending.with_token(holder.token), until).await?;
+    fn given(&self, inner: &Inner, _: ObjectId) -> Document {
+        pipeline::acquire::given(self, inner.limited(self.claims().first().mode), inner.skew)
+    }
+
+    fn pipeline(given: Bson) -> Vec<Document> {
+        pipeline::acquire::pipeline(given)
+    }
+
+    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<AcquireReply>> {
+        match self.claims().len() {
+            1 => inner.acquire_one(self, times).await,
+            _ => inner.acquire_many(self, times.0).await.map(Some),
         }
+    }
+
+    async fn reply(
+        &self,
+        inner: &Inner,
+        seen: Seen<'_>,
+        until: Deadline,
+    ) -> Result<Option<AcquireReply>> {
+        let Some(stored) = seen.stored(inner, &self.claims().first().key)? else { return Ok(None) };
+        if let Some(holder) = stored.own(self) {
+            let ended = stored.continued(holder, inner.skew, seen.since(&stored));
+            let renewed = holder.renewed_at.unwrap_or_default();
+            if ended.is_some_and(|ended| seen.was_over(&stored, ended, renewed)) {
+                inner.end_again(self, holder, until).await?;
+                return Ok(None);
+            }
+        }
+        inner.decided(self, stored)
+    }
+}
+
+impl Inner {
+    async fn acquire_one(
+        &self,
+        request: &AcquireRequest,
+        times: Times,
+    ) -> Result<Option<AcquireReply>> {
+        let claim = request.claims().first();
+        let given =
+            pipeline::given(pipeline::acquire::given(request, self.limited(claim.mode), self.skew));
+        let (key, pipeline) = (claim.key.as_str(), pipeline::acquire::pipeline(given));
+        loop {
+            let shows = Shows::AfterCreating;
+            let updated = self.commands.update(key, &pipeline, shows, times).await?;
+            let Some(updated) = updated else { return Ok(None) };
+            let stored = self.stored(&claim.key, &updated)?;
+            if let Some(holder) = stored.own(request) {
+                let ended = stored.continued(holder, self.skew, stored.now.wall_micros);
+                if self.was_over(ended, stored.now, updated.took, times.0).await? {
+                    self.end_again(request, holder, times.0).await?;
+                    continue;
+                }
+            }
+            let decided = self.decided(request, stored)?;
+            let free = || unexpected(self.commands.server(), "a refusal of a key that is free");
+            return decided.ok_or_else(free).map(Some);
+        }
+    }
+
+    /// Ends what was no lease any more when an acquire confirmed it.
+    async fn end_again(
+        &self,
+        request: &AcquireRequest,
+        holder: &Holder,
+        until: Deadline,
+    ) -> Result<()> {
+        let key = request.claims().first().key.clone();
+        let ending = ReleaseEntry::new(request.id().clone(), [key]).with_token(holder.token);
+        self.release_one(&ending, None, (until, None)).await.map(drop)
+    }
+
+    /// What a request's document tells about it; `None` if it refuses it and has no reason to.
+    fn decided(&self, request: &AcquireRequest, stored: Stored) -> Result<Option<AcquireReply>> {
+        let claim = request.claims().first();
         match stored.own(request) {
             Some(holder) if holder.mode.same_kind(claim.mode) => {
                 let left = holder.expires.map(|end| rest(end, stored.now));
                 let left = left.map_or(Remaining::Never, Remaining::For);
                 let fresh = holder.renewed_at.is_none();
-                Ok(AcquireReply::Granted(Granted::new(Some(holder.token), left, fresh)))
+                let granted = Granted::new(Some(holder.token), left, fresh);
+                Ok(Some(AcquireReply::Granted(granted)))
             }
             Some(holder) => Err(conflict(claim, request, holder)),
             None => self.refused(claim, request, stored),
         }
     }
 
-    /// What the rules answer to a request that changed nothing.
+    /// What the rules answer to a request that changed nothing; `None` if they grant it.
     fn refused(
         &self,
         claim: &Claim,
         request: &AcquireRequest,
         stored: Stored,
-    ) -> Result<AcquireReply> {
+    ) -> Result<Option<AcquireReply>> {
         let mut table = self.rules();
         table.insert(
             claim.key.clone(),
             without_namesakes(&stored.excluding(self.skew), request.id()),
         );
         match table.acquire(request, stored.now)? {
-            AcquireReply::Granted(_) => {
-                Err(unexpected(self.commands.server(), "a refusal of a key that is free"))
-            }
-            refused @ AcquireReply::Refused(_) => Ok(refused),
+            AcquireReply::Granted(_) => Ok(None),
+            refused @ AcquireReply::Refused(_) => Ok(Some(refused)),
         }
     }
 
@@ -112,7 +168,7 @@ impl Inner {
                 return Ok(reply);
             }
             let ending = ReleaseEntry::new(request.id().clone(), keys.iter().cloned());
-            self.release_one(&ending, until).await?;
+            self.release_one(&ending, None, (until, None)).await?;
         }
     }
 

@@ -1,48 +1,105 @@
-use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{
-    Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Table, each_or_worst,
+    Effect, Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Table,
+    each_or_worst,
 };
 use leasehold_driver::Deadline;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, Document};
 
+use crate::batch::{Member, Seen};
 use crate::change::Ends;
-use crate::commands::Shows;
+use crate::commands::{Shows, Times};
+use crate::document::ended_by;
+use crate::error::unanswered;
 use crate::inner::Inner;
-use crate::ops::carry_out;
+use crate::ops::Leases;
 use crate::pipeline;
 
-impl Inner {
-    pub(crate) async fn release(
-        self: &Arc<Self>,
-        request: &ReleaseRequest,
-    ) -> Result<ReleaseReply> {
-        let until = self.commands.deadline();
-        let keys = request.leases().iter().flat_map(|lease| lease.keys());
-        let requests = request.leases().iter().map(|lease| {
-            let (inner, lease) = (Arc::clone(self), lease.clone());
-            async move { inner.release_one(&lease, until).await }
-        });
-        let outcomes = carry_out(keys, requests).await;
+impl Leases {
+    pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        let until = self.inner.commands.deadline();
+        let outcomes = self.carry_out(request.leases().iter().cloned(), until).await;
         each_or_worst(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
     }
+}
 
-    /// The server ends the lease by the rules of a [`Table`], which tells from the document before what the outcome is.
+impl Member for ReleaseEntry {
+    fn goes_in_batch(&self) -> bool {
+        self.keys().len() == 1 && self.keep().is_none()
+    }
+
+    fn given(&self, inner: &Inner, batch: ObjectId) -> Document {
+        pipeline::release::given(self, inner.skew, Some(batch))
+    }
+
+    fn pipeline(given: Bson) -> Vec<Document> {
+        pipeline::release::pipeline(given)
+    }
+
+    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<ReleaseOutcome>> {
+        inner.release_one(self, None, times).await
+    }
+
+    async fn again(
+        &self,
+        inner: &Inner,
+        batch: ObjectId,
+        times: Times,
+    ) -> Result<Option<ReleaseOutcome>> {
+        let ended = inner.release_one(self, Some(batch), times).await?;
+        let unanswered = || unanswered(inner.commands.server(), times.0.limit(), Effect::Unknown);
+        ended.ok_or_else(unanswered).map(Some)
+    }
+
+    async fn reply(
+        &self,
+        inner: &Inner,
+        seen: Seen<'_>,
+        _: Deadline,
+    ) -> Result<Option<ReleaseOutcome>> {
+        match seen.stored(inner, &self.keys()[0])? {
+            Some(stored) => Ok(Some(seen.ended(&stored)?.unwrap_or(ReleaseOutcome::NotHeld))),
+            None if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
+            // It may have been deleted since.
+            None => {
+                let timeout = inner.commands.timeout();
+                Err(unanswered(inner.commands.server(), timeout, Effect::Unknown))
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The server ends the lease by the rules of a [`Table`], which tells from the document before what the outcome is, unless
+    /// the batch that was sent `after` all ended it.
     pub(crate) async fn release_one(
         &self,
         lease: &ReleaseEntry,
-        until: Deadline,
-    ) -> Result<ReleaseOutcome> {
+        after: Option<ObjectId>,
+        times: Times,
+    ) -> Result<Option<ReleaseOutcome>> {
         let request = ReleaseRequest::new(vec![lease.clone()]);
-        let [key] = lease.keys() else { return self.release_many(lease, &request, until).await };
-        let pipeline = pipeline::release(lease, self.skew);
-        let updated = self.commands.update(key.as_str(), &pipeline, Shows::Before, until).await?;
-        if updated.document.is_none() {
-            return Ok(ReleaseOutcome::NotHeld);
+        let [key] = lease.keys() else {
+            return self.release_many(lease, &request, times.0).await.map(Some);
+        };
+        let given = pipeline::given(pipeline::release::given(lease, self.skew, None));
+        let pipeline = pipeline::release::pipeline(given);
+        let updated = self.commands.update(key.as_str(), &pipeline, Shows::Before, times).await?;
+        let Some(updated) = updated else { return Ok(None) };
+        let Some(document) = &updated.document else {
+            return Ok(Some(ReleaseOutcome::NotHeld));
+        };
+        if let Some(batch) = after {
+            if let Some(ended) = ended_by(document, batch, Duration::ZERO)? {
+                return Ok(Some(ended));
+            }
         }
         let stored = self.stored(key, &updated)?;
         let mut table = self.rules();
         table.insert(key.clone(), stored.entry);
-        Ok(only(table.release(&request, stored.now)))
+        Ok(Some(only(table.release(&request, stored.now))))
     }
 
     async fn release_many(

@@ -1,43 +1,99 @@
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use leasehold_core::table::{Holder, State};
 use leasehold_core::{
     FencingToken, Key, LostReason, Now, ReleaseEntry, Remaining, RenewEntry, RenewOutcome,
     RenewReply, RenewRequest, Result, Table, each_or_worst,
 };
-use leasehold_driver::Deadline;
+use leasehold_driver::{Deadline, outliving};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, Document};
 
+use crate::batch::{Member, Seen};
 use crate::change::{Changed, Ends, end_of};
-use crate::commands::Shows;
+use crate::commands::{Shows, Times};
+use crate::document::Stored;
 use crate::inner::{Inner, rest};
-use crate::ops::{carry_out, of_key};
+use crate::ops::{Leases, alone, of_key};
 use crate::pipeline;
 use crate::record::no_token;
 
-impl Inner {
-    pub(crate) async fn renew(self: &Arc<Self>, request: &RenewRequest) -> Result<RenewReply> {
-        let until = self.commands.deadline();
-        let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
-        let requests = request.leases().iter().map(|lease| {
-            let (inner, lease) = (Arc::clone(self), lease.clone());
-            async move { inner.renew_surely(&lease, until).await }
-        });
-        let outcomes = carry_out(keys, requests).await;
-        each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
+impl Leases {
+    pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        let until = self.inner.commands.deadline();
+        let outcomes = self.carry_out(request.leases().iter().cloned(), until).await;
+        let outcomes = request.leases().iter().zip(outcomes);
+        let outcomes = outcomes.map(|(lease, outcome)| self.confirmed(lease, outcome, until));
+        each_or_worst(join_all(outcomes).await, RenewOutcome::Failed).map(RenewReply::new)
     }
 
     /// A primary that was deposed without knowing it reports a lease as lost that its successor granted: it is asked again
     /// before a hold ends.
-    async fn renew_surely(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {
-        loop {
-            let outcome = self.renew_one(lease, until).await?;
-            let is_lost = matches!(outcome, RenewOutcome::Lost(_));
-            if !is_lost || !self.server.is_replicated || !self.is_held_surely(lease, until).await? {
-                return Ok(outcome);
-            }
+    async fn confirmed(
+        &self,
+        lease: &RenewEntry,
+        mut outcome: Result<RenewOutcome>,
+        until: Deadline,
+    ) -> Result<RenewOutcome> {
+        while matches!(outcome, Ok(RenewOutcome::Lost(_)))
+            && self.inner.server.is_replicated
+            && self.inner.is_held_surely(lease, until).await?
+        {
+            outcome =
+                outliving(alone(Arc::clone(&self.inner), Arc::new(lease.clone()), until)).await;
+        }
+        outcome
+    }
+}
+
+impl Member for RenewEntry {
+    fn goes_in_batch(&self) -> bool {
+        self.claims().len() == 1
+    }
+
+    fn given(&self, inner: &Inner, _: ObjectId) -> Document {
+        pipeline::renew::given(self, inner.skew)
+    }
+
+    fn pipeline(given: Bson) -> Vec<Document> {
+        pipeline::renew::pipeline(given)
+    }
+
+    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<RenewOutcome>> {
+        match self.claims().len() {
+            1 => inner.renew_one(self, times).await,
+            _ => inner.renew_many(self, times.0).await.map(Some),
         }
     }
 
+    async fn reply(
+        &self,
+        inner: &Inner,
+        seen: Seen<'_>,
+        until: Deadline,
+    ) -> Result<Option<RenewOutcome>> {
+        let stored = match seen.stored(inner, &self.claims().first().key)? {
+            Some(stored) => stored,
+            None if seen.is_missing() => {
+                return Ok(Some(RenewOutcome::Lost(Some(LostReason::Gone))));
+            }
+            None => return Ok(None),
+        };
+        let held = match find_held(self, &stored) {
+            Ok(held) => held,
+            Err(outcome) => return Ok(Some(outcome)),
+        };
+        let ended = stored.continued(held, inner.skew, seen.since(&stored));
+        let renewed = held.renewed_at.unwrap_or_default();
+        if ended.is_some_and(|ended| seen.was_over(&stored, ended, renewed)) {
+            return inner.undo(self, held.token, until).await.map(Some);
+        }
+        Ok(Some(renewed_for(held, stored.now)))
+    }
+}
+
+impl Inner {
     async fn is_held_surely(&self, lease: &RenewEntry, until: Deadline) -> Result<bool> {
         for claim in lease.claims() {
             let found = self.commands.find_surely(claim.key.as_str(), until).await?;
@@ -52,32 +108,25 @@ impl Inner {
         Ok(true)
     }
 
-    async fn renew_one(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {
-        if lease.claims().len() > 1 {
-            return self.renew_many(lease, until).await;
-        }
-        let claim = lease.claims().first();
-        let pipeline = pipeline::renew(lease, self.skew);
-        let updated =
-            self.commands.update(claim.key.as_str(), &pipeline, Shows::After, until).await?;
+    async fn renew_one(&self, lease: &RenewEntry, times: Times) -> Result<Option<RenewOutcome>> {
+        let key = &lease.claims().first().key;
+        let given = pipeline::given(pipeline::renew::given(lease, self.skew));
+        let pipeline = pipeline::renew::pipeline(given);
+        let updated = self.commands.update(key.as_str(), &pipeline, Shows::After, times).await?;
+        let Some(updated) = updated else { return Ok(None) };
         if updated.document.is_none() {
-            return Ok(RenewOutcome::Lost(Some(LostReason::Gone)));
+            return Ok(Some(RenewOutcome::Lost(Some(LostReason::Gone))));
         }
-        let stored = self.stored(&claim.key, &updated)?;
-        let of_lease = |holder: &&Holder| holder.id.as_ref() == Some(lease.id());
-        let found: Vec<_> = stored.entry.holders.iter().filter(of_lease).collect();
-        let Some(held) = found.iter().find(|holder| is_held(holder, lease, stored.now)) else {
-            return Ok(RenewOutcome::Lost(Some(lost_reason(&found, lease, stored.now))));
+        let stored = self.stored(key, &updated)?;
+        let held = match find_held(lease, &stored) {
+            Ok(held) => held,
+            Err(outcome) => return Ok(Some(outcome)),
         };
-        if !held.mode.same_kind(claim.mode) {
-            return Ok(RenewOutcome::Failed(claim.conflict(lease.id(), held.mode)));
+        let ended = stored.continued(held, self.skew, stored.now.wall_micros);
+        if self.was_over(ended, stored.now, updated.took, times.0).await? {
+            return self.undo(lease, held.token, times.0).await.map(Some);
         }
-        let ended = stored.continued(held, self.skew);
-        if self.was_over(ended, stored.now, updated.took, until).await? {
-            return self.undo(lease, held.token, until).await;
-        }
-        let left = held.expires.map(|end| rest(end, stored.now));
-        Ok(RenewOutcome::Held(left.map_or(Remaining::Never, Remaining::For)))
+        Ok(Some(renewed_for(held, stored.now)))
     }
 
     async fn renew_many(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {
@@ -108,9 +157,28 @@ impl Inner {
     ) -> Result<RenewOutcome> {
         let ending = ReleaseEntry::new(lease.id().clone(), lease.claims().keys().cloned());
         let ending = if token == no_token() { ending } else { ending.with_token(token) };
-        self.release_one(&ending, until).await?;
+        self.release_one(&ending, None, (until, None)).await?;
         Ok(RenewOutcome::Lost(Some(LostReason::Expired)))
     }
+}
+
+/// The record of a lease of one key, or the outcome of a renewal that does not find it.
+fn find_held<'s>(lease: &RenewEntry, stored: &'s Stored) -> Result<&'s Holder, RenewOutcome> {
+    let of_lease = |holder: &&Holder| holder.id.as_ref() == Some(lease.id());
+    let found: Vec<_> = stored.entry.holders.iter().filter(of_lease).collect();
+    let held = found.iter().find(|holder| is_held(holder, lease, stored.now));
+    let held =
+        held.ok_or_else(|| RenewOutcome::Lost(Some(lost_reason(&found, lease, stored.now))))?;
+    let claim = lease.claims().first();
+    if !held.mode.same_kind(claim.mode) {
+        return Err(RenewOutcome::Failed(claim.conflict(lease.id(), held.mode)));
+    }
+    Ok(held)
+}
+
+fn renewed_for(held: &Holder, now: Now) -> RenewOutcome {
+    let left = held.expires.map(|end| rest(end, now));
+    RenewOutcome::Held(left.map_or(Remaining::Never, Remaining::For))
 }
 
 fn is_held(holder: &Holder, lease: &RenewEntry, now: Now) -> bool {

@@ -7,22 +7,26 @@ use super::{
 };
 use crate::record::{Skew, fields, milliseconds};
 
-/// Takes a key, or confirms that the lease has it.
-pub(crate) fn acquire(request: &AcquireRequest, mode: Mode, skew: Skew) -> Vec<Document> {
+/// What a request gives whose mode is limited to what the store supports.
+pub(crate) fn given(request: &AcquireRequest, mode: Mode, skew: Skew) -> Document {
     let term = request.term().duration().unwrap_or_default() + skew.0;
     let (name, max) = match mode {
         Mode::Exclusive => ("exclusive", 0),
         Mode::Shared { max } => ("shared", max.map_or(0, |max| i64::from(max.get()))),
     };
     let record = fields(request.id(), request.group(), request.note());
-    let given = doc! {
+    doc! {
         "record": record,
         "id": crate::record::id_text(request.id()),
         "mode": name,
         "max": max,
         "term": milliseconds(term),
         "skew": milliseconds(skew.0),
-    };
+    }
+}
+
+/// Takes a key, or confirms that the lease has it.
+pub(crate) fn pipeline(given: Bson) -> Vec<Document> {
     stages(given, vec![usable(), found(), verdict(), outcome()])
 }
 

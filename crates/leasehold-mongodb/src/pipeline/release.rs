@@ -1,4 +1,5 @@
 use leasehold_core::ReleaseEntry;
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 use super::{
@@ -7,20 +8,33 @@ use super::{
 };
 use crate::record::{Skew, id_text, milliseconds};
 
-/// Ends a lease of one key, or keeps the key taken.
-pub(crate) fn release(lease: &ReleaseEntry, skew: Skew) -> Vec<Document> {
-    let given = doc! {
+/// So many batches that ended a lease are remembered, and no longer than this, in milliseconds.
+pub(crate) const TRACES: usize = 8;
+const TRACED_FOR: i64 = 60_000;
+
+/// What a release gives. What a batch of this id ends leaves a trace of it.
+pub(crate) fn given(lease: &ReleaseEntry, skew: Skew, batch: Option<ObjectId>) -> Document {
+    doc! {
         "id": id_text(lease.id()),
         "token": lease.token().map(i64::from),
         "keep": lease.keep().map(|keep| milliseconds(keep + skew.0)),
         "skew": milliseconds(skew.0),
-    };
+        "batch": batch,
+    }
+}
+
+/// Ends a lease of one key, or keeps the key taken.
+pub(crate) fn pipeline(given: Bson) -> Vec<Document> {
     stages(given, vec![usable(), found(), outcome()])
 }
 
 /// The lease, unless its holder released it already.
 fn own(of: Of<'_>) -> Bson {
     all(vec![of.is_named(), of.is_not_kept()])
+}
+
+fn late(of: Of<'_>) -> Bson {
+    all(vec![own(of), of.is_over()])
 }
 
 fn kept(of: Of<'_>) -> Bson {
@@ -37,6 +51,7 @@ fn found() -> Document {
         "lh.inExclusive": in_exclusive(own(EXCLUSIVE)),
         "lh.inShared": any(locks(own(EACH))),
         "lh.nothing": all(vec![keeps, is_kept]),
+        "lh.late": { "$or": [in_exclusive(late(EXCLUSIVE)), any(locks(late(EACH)))] },
     })
 }
 
@@ -60,5 +75,19 @@ fn outcome() -> Document {
         "exclusive": cond(acts("$lh.inExclusive"),
             cond(keeps(EXCLUSIVE), to_keep(EXCLUSIVE), nobody()), "$exclusive"),
         "shared": cond(acts("$lh.inShared"), shared(after), "$shared"),
+        "released": cond(all(vec![
+            has_type("$lh.batch", &["objectId"]),
+            doc! { "$or": [acts("$lh.inExclusive"), acts("$lh.inShared")] }.into(),
+        ]), traces(), "$released"),
     })
+}
+
+/// The batches that ended a lease here last, with this one.
+fn traces() -> Bson {
+    let trace = doc! { "batch": "$lh.batch", "at": "$$NOW", "late": "$lh.late" };
+    let known = cond(has_type("$released", &["array"]), "$released", Bson::Array(Vec::new()));
+    let is_new = doc! { "$gt": ["$$trace.at", { "$subtract": ["$$NOW", TRACED_FOR] }] };
+    let new = doc! { "$filter": { "input": known, "as": "trace", "cond": is_new } };
+    let most = i64::try_from(TRACES).unwrap_or(i64::MAX);
+    doc! { "$slice": [{ "$concatArrays": [[trace], new] }, most] }.into()
 }

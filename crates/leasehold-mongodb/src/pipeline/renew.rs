@@ -7,19 +7,23 @@ use super::{
 };
 use crate::record::{Skew, id_text, milliseconds};
 
-/// Extends a lease of one key.
-pub(crate) fn renew(lease: &RenewEntry, skew: Skew) -> Vec<Document> {
+/// What a renewal gives.
+pub(crate) fn given(lease: &RenewEntry, skew: Skew) -> Document {
     let token =
         |token: Option<FencingToken>| token.map_or(Bson::Null, |token| i64::from(token).into());
     let term = lease.term().duration().map(|term| milliseconds(term + skew.0));
-    let given = doc! {
+    doc! {
         "id": id_text(lease.id()),
         "shared": lease.claims().first().mode.is_shared(),
         "term": term,
         "token": token(lease.token()),
         "raise": token(lease.raise()),
         "skew": milliseconds(skew.0),
-    };
+    }
+}
+
+/// Extends a lease of one key.
+pub(crate) fn pipeline(given: Bson) -> Vec<Document> {
     stages(given, vec![usable(), found(), outcome()])
 }
 

@@ -139,7 +139,6 @@ impl Subject for Mongodb {
         reports.exchanges.evict = 2;
         reports.exchanges.check = 5;
         reports.exchanges.several_keys = 3;
-        reports.exchanges.each_lease = true;
         reports
     }
 

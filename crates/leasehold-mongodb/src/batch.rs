@@ -1,0 +1,227 @@
+//! Requests about one key each that are sent together: one update of all their documents, and one look at what became of them.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{Clock, Effect, Error, Key, ReleaseOutcome, Result, term};
+use leasehold_driver::batches::{Batches, Exchange, Outcome, Request, Server};
+use leasehold_driver::{Deadline, SystemClock};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, Document, doc};
+
+use crate::commands::{INDEX, Times};
+use crate::document::{Stored, ended_by};
+use crate::error::{
+    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, is_missing_index, no_index, refused_update,
+    unanswered, unexpected,
+};
+use crate::inner::Inner;
+use crate::ops::of_key;
+use crate::pipeline::{given_by_key, new_document};
+use crate::record::{integer, milliseconds};
+
+/// The most requests of a batch.
+const MOST: usize = 1_000;
+
+/// The most batches under way where many requests wait.
+const LANES: usize = 2;
+
+pub(crate) fn batches(inner: &Arc<Inner>) -> Batches<Inner> {
+    Batches::new(Arc::clone(inner), MOST, LANES, inner.commands.timeout())
+}
+
+/// A request that may go in a batch.
+pub(crate) trait Member: Request {
+    /// Whether it creates the document of its key if there is none.
+    const CREATES: bool = false;
+
+    fn goes_in_batch(&self) -> bool;
+
+    /// What it gives to the pipeline, as a member of this batch.
+    fn given(&self, inner: &Inner, batch: ObjectId) -> Document;
+
+    fn pipeline(given: Bson) -> Vec<Document>;
+
+    /// Carries it out alone. `None` if another client's transaction held the document for the whole patience.
+    fn alone(
+        &self,
+        inner: &Inner,
+        times: Times,
+    ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send;
+
+    /// Carries it out again after a batch that may have done so; `None` if it is to be sent alone.
+    fn again(
+        &self,
+        _: &Inner,
+        _: ObjectId,
+        _: Times,
+    ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send {
+        async { Ok(None) }
+    }
+
+    /// The reply, by what became of its document; `None` if that does not tell.
+    fn reply(
+        &self,
+        inner: &Inner,
+        seen: Seen<'_>,
+        until: Deadline,
+    ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send;
+}
+
+/// What was found after a batch.
+struct Found {
+    batch: ObjectId,
+    documents: HashMap<String, Document>,
+    /// Whether these are all, and as many as the batch found.
+    is_whole: bool,
+    /// How long the update took, and both commands.
+    took: (Duration, Duration),
+}
+
+/// What was found of one key after a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'f> {
+    found: &'f Found,
+    document: Option<&'f Document>,
+}
+
+impl Seen<'_> {
+    /// The key; `None` if it has no document.
+    pub(crate) fn stored(self, inner: &Inner, key: &Key) -> Result<Option<Stored>> {
+        let stored = self.document.map(|document| inner.skew.read(document)).transpose();
+        stored.map_err(|error| of_key(error, key))
+    }
+
+    /// Whether it has no document beyond doubt.
+    pub(crate) fn is_missing(self) -> bool {
+        self.document.is_none() && self.found.is_whole
+    }
+
+    /// How a lease ended that this batch ended. `None` if it ended none.
+    pub(crate) fn ended(self, stored: &Stored) -> Result<Option<ReleaseOutcome>> {
+        let since = stored.now.boot.saturating_sub(self.found.took.1);
+        let ended = self.document.map(|document| ended_by(document, self.found.batch, since));
+        ended.unwrap_or(Ok(None))
+    }
+
+    /// The earliest time of the update, by the server's clock, in microseconds.
+    pub(crate) fn since(self, stored: &Stored) -> u64 {
+        term::micros_up(stored.now.boot.saturating_sub(self.found.took.1))
+    }
+
+    /// Whether a term that ended then was over when a renewal at that time, in microseconds, was written (C6).
+    pub(crate) fn was_over(self, stored: &Stored, ended: Duration, renewed: u64) -> bool {
+        let written_by = Duration::from_micros(renewed) + self.found.took.0;
+        ended <= written_by && ended <= stored.now.boot
+    }
+}
+
+impl Server for Inner {
+    /// The driver closes a connection whose reply does not arrive.
+    fn retire(&self) {}
+
+    fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
+        unanswered(self.commands.server(), limit, effect)
+    }
+}
+
+impl<R: Member> Exchange<R> for Inner {
+    async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
+        let patience = requests.iter().map(|one| one.patience(self.commands.timeout()));
+        let patience = patience.min().unwrap_or_default();
+        let until = self.commands.deadline();
+        let times = (until, Some(patience));
+        if let [one] = requests {
+            return vec![outcome(one.alone(self, times).await)];
+        }
+        let batch = ObjectId::new();
+        match self.send_together(requests, batch, (begin, patience)).await {
+            Ok(Some(found)) => {
+                let replies = requests.iter().map(|request| {
+                    let document = found.documents.get(request.key().as_str());
+                    request.reply(self, Seen { found: &found, document }, until)
+                });
+                join_all(replies).await.into_iter().map(outcome).collect()
+            }
+            Ok(None) => {
+                let again = requests.iter().map(|request| request.again(self, batch, times));
+                join_all(again).await.into_iter().map(outcome).collect()
+            }
+            Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
+        }
+    }
+}
+
+fn outcome<T>(reply: Result<Option<T>>) -> Outcome<T> {
+    reply.transpose().map_or(Outcome::SendAlone, Outcome::Done)
+}
+
+impl Inner {
+    /// Updates the documents of all requests, and looks at them. `None` if another client kept a document, and the batch was
+    /// given up: it may have updated any of the others.
+    async fn send_together<R: Member>(
+        &self,
+        requests: &[&R],
+        batch: ObjectId,
+        (begin, patience): (Deadline, Duration),
+    ) -> Result<Option<Found>> {
+        let server = self.commands.server();
+        let keys: Vec<_> = requests.iter().map(|request| request.key().as_str()).collect();
+        let given = requests.iter().map(|request| request.given(self, batch)).collect();
+        let mut updates = if R::CREATES { creations(&keys) } else { Vec::new() };
+        updates.push(doc! {
+            "q": { "resource": { "$in": &keys } },
+            "u": R::pipeline(given_by_key(&keys, given)),
+            "multi": true,
+            "hint": INDEX,
+        });
+        let command = doc! {
+            "update": self.commands.collection(),
+            "updates": updates,
+            "ordered": true,
+            "maxTimeMS": milliseconds(patience),
+        };
+        let sent = SystemClock::new().now();
+        let took = || SystemClock::new().now().saturating_sub(sent);
+        let reply = match self.commands.write(command, begin).await {
+            Err(failure) if failure.code() == Some(OUT_OF_TIME) => return Ok(None),
+            reply => reply.map_err(|failure| self.commands.error(failure, begin))?,
+        };
+        match failed_update(&reply) {
+            None => {}
+            Some((DUPLICATE_KEY | WRITE_CONFLICT | OUT_OF_TIME, _)) => return Ok(None),
+            Some((code, why)) if is_missing_index(code, why) => return Err(no_index(server)),
+            Some((_, why)) => return Err(refused_update(server, why)),
+        }
+        let until = self.commands.deadline();
+        self.commands.is_on_majority(&reply, (until, Some(patience))).await?;
+        let updated = took();
+        let (documents, are_all) = self.commands.find(&keys, until).await?;
+        let count = reply.get("n").and_then(integer);
+        let is_whole = are_all && (R::CREATES || count == i64::try_from(documents.len()).ok());
+        let named = documents.into_iter().map(|document| {
+            let name = document.get_str("resource").map(str::to_owned);
+            name.map(|name| (name, document)).map_err(|_| unexpected(server, "no resource"))
+        });
+        let documents = named.collect::<Result<_>>()?;
+        Ok(Some(Found { batch, documents, is_whole, took: (updated, took()) }))
+    }
+}
+
+/// Creates each document that there is not. A pipeline would have to be sent with each.
+fn creations(keys: &[&str]) -> Vec<Document> {
+    let create = |key: &&str| {
+        doc! { "q": { "resource": *key }, "u": { "$setOnInsert": new_document() }, "upsert": true, "hint": INDEX }
+    };
+    keys.iter().map(create).collect()
+}
+
+/// The code and the reason of the first update that failed.
+pub(crate) fn failed_update(reply: &Document) -> Option<(i32, &str)> {
+    let failure = reply.get_array("writeErrors").ok()?.first()?.as_document()?;
+    let why = failure.get_str("errmsg").unwrap_or("no reason");
+    Some((failure.get_i32("code").unwrap_or_default(), why))
+}
