@@ -17,6 +17,7 @@ use crate::program::program;
 use crate::server_process::{ServerProcess, start_at_a_free_port};
 use crate::{LONG, new_directory};
 
+mod flushes;
 pub mod mongo_lock;
 pub mod replica_set;
 
@@ -165,7 +166,11 @@ impl Server {
 
     /// A client past the store, of this server alone. It is its administrator's.
     pub fn client(&self) -> Result<Client> {
-        Ok(Client::with_options(self.options(self.is_secured.then_some(ROOT)))?)
+        Ok(Client::with_options(self.own_options())?)
+    }
+
+    fn own_options(&self) -> ClientOptions {
+        self.options(self.is_secured.then_some(ROOT))
     }
 
     /// As [`client`](Self::client), of this user.

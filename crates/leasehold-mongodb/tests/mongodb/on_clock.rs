@@ -1,6 +1,5 @@
 //! A store on a replica set of one that reads a clock of the tests.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use leasehold_conformance::ServerClock;
@@ -10,7 +9,7 @@ use leasehold_mongodb::mongodb::{ClientSession, Collection};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::DATABASE;
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
-use leasehold_testkit::{in_time, until};
+use leasehold_testkit::until;
 use tempfile::TempDir;
 
 pub(crate) struct OnClock {
@@ -27,21 +26,8 @@ impl OnClock {
         let set = ReplicaSet::start_on(Some(clock), 1).await.unwrap();
         let store = connect(&set.nodes[0].address(), "1s").await;
         let collection = set.nodes[0].client().unwrap().database(DATABASE).collection("locks");
-        let on = Self { store, set, collection, _directory: directory };
-        on.prepare().await;
-        on
-    }
-
-    /// Some of the server's own work that may be in the way waits for its clock.
-    async fn prepare(&self) {
-        let mut prepared = pin!(in_time(self.store.prepare()));
-        let soon = Duration::from_millis(300);
-        loop {
-            match tokio::time::timeout(soon, prepared.as_mut()).await {
-                Ok(prepared) => return prepared.unwrap(),
-                Err(_) => self.passes(100),
-            }
-        }
+        store.prepare().await.unwrap();
+        Self { store, set, collection, _directory: directory }
     }
 
     pub(crate) fn passes(&self, millis: u64) {

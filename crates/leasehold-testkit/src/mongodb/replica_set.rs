@@ -8,8 +8,12 @@ use leasehold_conformance::{Result, ServerClock, WallStep};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Document, doc};
 
+use super::flushes::Flushes;
 use super::{DATABASE, ROOT, Server, put_key};
 use crate::in_time;
+
+#[cfg(test)]
+mod tests;
 
 /// Servers that keep the same data; one of them is the primary.
 ///
@@ -19,6 +23,8 @@ use crate::in_time;
 pub struct ReplicaSet {
     pub nodes: Vec<Server>,
     is_secured: bool,
+    /// Empty without a clock of the tests.
+    _flushes: Vec<Flushes>,
 }
 
 /// How a replica set is started.
@@ -68,7 +74,8 @@ impl ReplicaSet {
         }
         let starting =
             (0..options.nodes).map(|_| Server::start_on(options.clock.clone(), &settings));
-        let mut this = Self { nodes: try_join_all(starting).await?, is_secured: false };
+        let nodes = try_join_all(starting).await?;
+        let mut this = Self { nodes, is_secured: false, _flushes: Vec::new() };
         // One server elects itself at once. Those that join it need no election.
         let first = &this.nodes[0];
         first.command("admin", doc! { "replSetInitiate": this.config(1) }).await?;
@@ -87,6 +94,9 @@ impl ReplicaSet {
         // Only now do the others have all users.
         this.nodes.iter_mut().for_each(|node| node.is_secured = options.is_secured);
         this.until_replicated(&this.nodes[0]).await;
+        let clocked = this.nodes.iter().filter(|node| node.clock.is_some());
+        let flushes = clocked.map(|node| Flushes::start(node.own_options()));
+        this._flushes = flushes.collect::<Result<_>>()?;
         Ok(this)
     }
 
@@ -103,7 +113,8 @@ impl ReplicaSet {
             "heartbeatIntervalMillis": 100,
             "heartbeatTimeoutSecs": silence / 1_000,
         };
-        // While its clock stands still, a server writes its journal only for those who ask for it; a linearizable read does not.
+        // While its clock stands still, a server writes its journal at once only for those who ask for it; a linearizable read
+        // does not.
         let waits_for_journal = !has_clock;
         doc! {
             "_id": NAME,
@@ -249,8 +260,8 @@ impl ReplicaSet {
     /// Waits until all running servers have what the primary has.
     async fn until_replicated(&self, primary: &Server) {
         let all = i32::try_from(self.running()).expect("they are few");
-        let note = doc! { "appendOplogNote": 1, "data": { "all": "have this" }, "writeConcern": { "w": all } };
-        let mut noted = pin!(in_time(primary.command("admin", note)));
+        let concern = doc! { "w": all };
+        let mut noted = pin!(in_time(primary.command("admin", note(concern))));
         loop {
             match tokio::time::timeout(STEP, noted.as_mut()).await {
                 Ok(noted) => return drop(noted.unwrap()),
@@ -286,7 +297,10 @@ impl ReplicaSet {
     }
 
     /// Steps its clock.
-    pub fn step_wall(&self, step: WallStep) -> Result {
+    pub async fn step_wall(&self, step: WallStep) -> Result {
+        // A primary that has written something looks again and again, a millisecond later by its clock, whether somebody waits to
+        // see it; after a step back that is never. With this write it has shown everything and looks no more.
+        self.primary().await.command("admin", note(doc! { "w": 1, "j": true })).await?;
         Server::step_wall(&self.servers(), step)
     }
 }
@@ -303,100 +317,11 @@ async fn election(node: &Server) -> Option<ObjectId> {
     state.get_bool("isWritablePrimary").ok()?.then(|| state.get_object_id("electionId").ok())?
 }
 
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).expect("it is short")
+/// A write of no data.
+fn note(concern: Document) -> Document {
+    doc! { "appendOplogNote": 1, "data": { "this": "is written" }, "writeConcern": concern }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::tests::now;
-    use super::*;
-    use crate::until;
-
-    /// Writes what a majority then has.
-    async fn write(node: &Server) -> Result<Document> {
-        let concern = doc! { "w": "majority", "j": true };
-        node.command(DATABASE, doc! { "insert": "c", "documents": [{}], "writeConcern": concern })
-            .await
-    }
-
-    #[tokio::test]
-    async fn a_set_of_one_has_a_primary() {
-        let set = ReplicaSet::start(1).await.unwrap();
-        write(&set.nodes[0]).await.unwrap();
-        set.nodes[0].restart().await.unwrap();
-        write(set.primary().await).await.unwrap();
-        write(set.step_down().await.unwrap()).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_set_of_three_has_another_primary_when_one_ends() {
-        let set = ReplicaSet::start(3).await.unwrap();
-        write(&set.nodes[0]).await.unwrap();
-        let second = set.step_down().await.unwrap();
-        write(second).await.unwrap();
-        second.kill();
-        let third = set.primary().await;
-        assert_ne!(third.port(), second.port());
-        write(third).await.unwrap();
-        second.restart().await.unwrap();
-        set.until_well().await;
-        third.pause();
-        let fourth = async || {
-            let found = set.find_primary().await;
-            found.is_some_and(|found| found.port() != third.port())
-        };
-        until(fourth).await;
-        third.resume();
-        write(set.primary().await).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_set_lives_on_a_clock_that_stands_still() {
-        let directory = tempfile::tempdir().unwrap();
-        let clock = ServerClock::new(directory.path().join("clock")).unwrap();
-        let set = ReplicaSet::start_on(Some(clock.clone()), 3).await.unwrap();
-        for by in [1, 1_000, 86_400_000].map(Duration::from_millis) {
-            set.advance(by).unwrap();
-            let time = now(&set.nodes[0]).await.timestamp_millis();
-            assert_eq!(u64::try_from(time).unwrap(), clock.wall_micros() / 1_000);
-            write(&set.nodes[0]).await.unwrap();
-        }
-        write(set.step_down().await.unwrap()).await.unwrap();
-        set.step_up(0).await;
-        write(&set.nodes[0]).await.unwrap();
-        set.nodes[0].kill();
-        set.step_up(1).await;
-        write(&set.nodes[1]).await.unwrap();
-        set.restart(0).await.unwrap();
-        set.restart(1).await.unwrap();
-        assert_eq!(set.primary().await.port(), set.nodes[1].port());
-        write(&set.nodes[1]).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn the_clock_of_a_set_of_one_does_not_move_by_itself() {
-        let directory = tempfile::tempdir().unwrap();
-        let clock = ServerClock::new(directory.path().join("clock")).unwrap();
-        let start = clock.wall_micros();
-        let set = ReplicaSet::start_on(Some(clock.clone()), 1).await.unwrap();
-        write(&set.nodes[0]).await.unwrap();
-        set.restart(0).await.unwrap();
-        write(&set.nodes[0]).await.unwrap();
-        assert_eq!(clock.wall_micros(), start);
-    }
-
-    #[tokio::test]
-    async fn a_secured_set_lets_in_who_has_the_password() {
-        for nodes in [1, 3] {
-            let options = SetOptions { nodes, is_secured: true, ..SetOptions::default() };
-            let set = ReplicaSet::start_with(options).await.unwrap();
-            for node in &set.nodes {
-                let list = doc! { "listDatabases": 1 };
-                assert!(node.command("admin", list.clone()).await.is_ok());
-                let other = node.client_of("root", "other").unwrap();
-                assert!(other.database("admin").run_command(list).await.is_err());
-            }
-        }
-    }
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).expect("it is short")
 }
