@@ -1,10 +1,12 @@
 mod url;
 
 use std::fmt;
+use std::future::IntoFuture;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result, table};
+use leasehold_driver::Deadline;
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
 
@@ -128,12 +130,17 @@ impl MongodbConfig {
 
     pub(crate) async fn open(self) -> Result<Inner> {
         self.check()?;
+        let until = Deadline::after(self.timeout);
         let (client, server) = match self.source {
             Source::Client(client) => (client, "the server of your client".to_owned()),
             Source::Url { driver, servers } => {
                 let failed = |e| error::of(&servers, e);
-                let mut options = ClientOptions::parse(driver).await.map_err(failed)?;
-                options.server_selection_timeout = Some(self.timeout);
+                // It asks DNS, for which the driver has limits of its own.
+                let parsed = until.bound(ClientOptions::parse(driver).into_future()).await;
+                let unknown = || error::unreachable(&servers, "DNS did not answer in time");
+                let mut options = parsed.ok_or_else(unknown)?.map_err(failed)?;
+                // It tells why none can be used before the operation's limit.
+                options.server_selection_timeout = Some(self.timeout * 9 / 10);
                 options.connect_timeout.get_or_insert(self.timeout);
                 options.max_pool_size.get_or_insert(64);
                 options.retry_writes = Some(false);
@@ -142,7 +149,7 @@ impl MongodbConfig {
             }
         };
         let commands = Commands::new(client, &self.database, self.collection, server, self.timeout);
-        let server = Server::read(&commands, commands.deadline()).await?;
+        let server = Server::read(&commands, until).await?;
         if server.is_router && !self.allow_sharded {
             return Err(Error::incompatible(format!(
                 "{} is a router of a sharded cluster, and each router reads its own clock; allow_sharded=1 uses it all the \

@@ -32,6 +32,9 @@ pub(crate) fn of(server: &str, error: DriverError) -> Error {
         // The driver's own text adds the bytes of the reply.
         ErrorKind::Command(command) => return of_command(server, command),
         ErrorKind::Authentication { message, .. } => refused_login(server, message),
+        ErrorKind::ServerSelection { message, .. } if is_distrusted(message) => {
+            distrusted(server, message)
+        }
         ErrorKind::ServerSelection { message, .. } => unreachable(server, message),
         ErrorKind::DnsResolve { message, .. } => unreachable(server, message),
         ErrorKind::ConnectionPoolCleared { message, .. } => unreachable(server, message),
@@ -121,6 +124,18 @@ fn refused_login(server: &str, why: &str) -> Error {
     Error::denied(format!("{server} refuses the login ({why})"))
 }
 
-fn unreachable(server: &str, why: &str) -> Error {
+/// Whether the certificate of each server that was tried is refused. Where one only cannot be reached, it may come back.
+fn is_distrusted(message: &str) -> bool {
+    let times = |part| message.matches(part).count();
+    times("invalid peer certificate") >= times("Address: ").max(1)
+}
+
+fn distrusted(server: &str, why: &str) -> Error {
+    Error::denied(format!(
+        "the certificate of {server} is not trusted; the option tlsCAFile names the certificate of a private authority ({why})"
+    ))
+}
+
+pub(crate) fn unreachable(server: &str, why: &str) -> Error {
     Error::unavailable(Effect::NotApplied, format!("no server of {server} can be used ({why})"))
 }

@@ -36,6 +36,15 @@ impl Authority {
         self.sign_with(name, |params| params.not_after = date_time_ymd(2020, 1, 1));
     }
 
+    /// One file with a certificate that was signed and its key.
+    pub fn both(&self, name: &str) -> PathBuf {
+        let [certificate, key] =
+            ["pem", "key"].map(|part| std::fs::read(self.file(&format!("{name}.{part}"))).unwrap());
+        let both = self.file(&format!("{name}.both"));
+        std::fs::write(&both, [certificate, key].concat()).unwrap();
+        both
+    }
+
     fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) {
         let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();

@@ -81,18 +81,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts one with the certificate `NAME.pem` of this authority, for clients with TLS and without.
-    pub async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
-        let both = authority.file(&format!("{name}.both"));
-        let [certificate, key] =
-            ["pem", "key"].map(|part| authority.file(&format!("{name}.{part}")));
-        let content = [std::fs::read(certificate)?, std::fs::read(key)?].concat();
-        std::fs::write(&both, content)?;
-        let both = both.display().to_string();
+    /// Starts one with the certificate `NAME.pem` of this authority, for clients without TLS and for those with a certificate of
+    /// the same authority.
+    pub async fn start_with_certificate(
+        authority: &Authority,
+        name: &str,
+        settings: &[&str],
+    ) -> Result<Self> {
+        let both = authority.both(name).display().to_string();
         let authority = authority.file("ca.pem").display().to_string();
         let tls = ["--tlsMode", "preferTLS", "--tlsCertificateKeyFile", &both];
-        let clients = ["--tlsCAFile", &authority, "--tlsAllowConnectionsWithoutCertificates"];
-        Self::start(&[tls.as_slice(), &clients].concat()).await
+        Self::start(&[tls.as_slice(), &["--tlsCAFile", &authority], settings].concat()).await
     }
 
     async fn launch(&self) -> Result<()> {

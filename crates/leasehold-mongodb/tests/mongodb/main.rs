@@ -13,4 +13,5 @@ mod privileges;
 mod race;
 mod sides;
 mod tokens;
+mod urls;
 mod waiting;
