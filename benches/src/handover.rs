@@ -1,5 +1,7 @@
 //! Hand-over: from the call of `release` until the next waiter has its guard.
 
+mod of_server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::measure::{micros, now, percentile};
 use crate::subjects::{self, TTL};
+
+pub(crate) use of_server::of_server;
 
 /// Hand-overs measured per row.
 const HANDOVERS: usize = 200;

@@ -1,10 +1,12 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite`, `mariadb` or `postgres`. Figures are comparable
-//! within one run only: quote them as ratios.
+//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`.
+//! Figures are comparable within one run only: quote them as ratios.
 
 mod handover;
 mod measure;
+mod mongodb;
+mod processor;
 mod redis;
 mod redlock;
 mod renewal;
@@ -12,6 +14,7 @@ mod sides;
 mod sql;
 mod subjects;
 mod uncontended;
+mod waiting;
 
 use leasehold::{Error, Result};
 
@@ -27,14 +30,17 @@ async fn main() -> Result<()> {
         }
         ["redis", ref parts @ ..] => redis::run(parts).await,
         ["mariadb", ref parts @ ..] => sql::mariadb(parts).await,
+        ["mongodb", ref parts @ ..] => mongodb::run(parts).await,
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
+        ["child", "mongodb", url] => mongodb::child(url).await,
         ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; sqlite, with pairs or processes for a part of it; or mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
-             purge or size for a part of it",
+             redlock; sqlite, with pairs or processes for a part of it; mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
+             purge or size for a part of it; or mongodb, with pairs, processor, standalone, refusal, handover, waiting, renewal, keys, \
+             stall, holders or size for a part of it",
         )),
     }
 }

@@ -7,18 +7,30 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use leasehold::store::Store;
-use leasehold::{Error, Event, Events, Guard, Locker, Result};
+use leasehold::{Error, Event, Events, Guard, Key, Locker, Result};
 use leasehold_conformance::Proxy;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::measure::{micros, now, percentile};
-use crate::subjects::TTL;
+use crate::subjects::{TTL, through_store};
 
 /// Leases of one `Locker`.
 pub(crate) const LEASES: usize = 10_000;
 /// Observed rounds.
 pub(crate) const ROUNDS: usize = 3;
+
+/// Acquires and releases a key, and states when each pair began and how long it took.
+pub(crate) async fn pair_after_pair(store: impl Store, samples: Samples) -> Result<()> {
+    let key = Key::new("another")?;
+    loop {
+        let start = now();
+        through_store(&store, &key).await?;
+        if samples.send((start, now() - start)).is_err() {
+            return Ok(());
+        }
+    }
+}
 
 /// The columns of [`Held::round`].
 pub(crate) const COLUMNS: &str =
@@ -35,15 +47,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Leases on the server at this address, in the store that `open` finds at the proxy's.
-    pub(crate) async fn open<S: Store, F: Future<Output = Result<S>>>(
+    /// Leases on the server at this address, in the store that `open` finds behind the proxy.
+    pub(crate) async fn open<S: Store>(
         server: SocketAddr,
-        open: impl FnOnce(SocketAddr) -> F,
+        open: impl AsyncFnOnce(&Proxy) -> Result<S>,
     ) -> Result<Self> {
         let proxy = Proxy::before(server)
             .await
             .map_err(|e| Error::unexpected(format!("the proxy failed ({e})")))?;
-        let locks = Locker::new(open(proxy.address()).await?);
+        let locks = Locker::new(open(&proxy).await?);
         let mut guards = Vec::with_capacity(LEASES);
         for hundred in 0..LEASES / 100 {
             let mut taken = JoinSet::new();

@@ -1,12 +1,10 @@
 //! The SQL stores: the store and the front end against the same work by plain statements.
 
-mod handover;
 mod mysql;
 mod pairs;
 mod peers;
 mod postgres;
 pub(crate) mod processes;
-mod processor;
 mod purge;
 mod renewal;
 mod size;
@@ -18,7 +16,9 @@ use leasehold::{Error, Result, SqliteStore};
 use leasehold_testkit::sql::SqlTestServer;
 use leasehold_testkit::{mysql as mariadb, postgres as postgresql};
 
+use crate::handover;
 use crate::measure;
+use crate::processor;
 use crate::sides::Side;
 use crate::subjects;
 
@@ -27,6 +27,9 @@ const POOL: usize = 64;
 
 /// Where the store is among the sides.
 const STORE: usize = 1;
+
+/// How many tasks share the work whose processor time is measured.
+const PROCESSOR_TASKS: [usize; 4] = [1, 16, 64, 256];
 
 /// The most tasks, each with a key.
 const TASKS: usize = 256;
@@ -100,14 +103,15 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
             pairs::run(&sides, &[as_store, advisory]).await?;
         }
         if wanted("processor") {
-            processor::run(&server, &sides).await?;
+            processor::run(&server, &PROCESSOR_TASKS, &sides).await?;
         }
         if wanted("peers") {
             peers::run("postgres", &server.url(), &sides[STORE]).await?;
         }
     }
     if wanted("handover") {
-        handover::run(&server).await?;
+        handover::of_server(async |connections| server.store_at(server.port(), connections).await)
+            .await?;
     }
     if wanted("renewal") {
         renewal::run(&server).await?;
@@ -168,7 +172,7 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
             pairs::run(&sides, &[as_store]).await?;
         }
         if wanted("processor") {
-            processor::run(&server, &sides).await?;
+            processor::run(&server, &PROCESSOR_TASKS, &sides).await?;
         }
         if wanted("peers") {
             peers::run("mysql", &server.url(), &sides[STORE]).await?;

@@ -1,6 +1,7 @@
 //! What is measured: one acquire and one release of a key, at three levels.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::Store;
@@ -8,6 +9,8 @@ use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, T
 use leasehold_core::{AcquireRequest, ReleaseEntry, ReleaseRequest};
 use leasehold_sqlite::SqliteStore;
 use rusqlite::{Connection, TransactionBehavior, params};
+
+use crate::sides::Side;
 
 /// The TTL of every lease.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -25,6 +28,34 @@ pub(crate) async fn through_store(store: &impl Store, key: &Key) -> Result<()> {
     store.acquire(&AcquireRequest::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
     store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key.clone()])])).await?;
     Ok(())
+}
+
+/// A store, and a `Locker` on it, each task with its own key.
+pub(crate) fn sides(store: &Arc<impl Store>) -> Vec<Side> {
+    let locks = Locker::new(Arc::clone(store));
+    let store = Arc::clone(store);
+    vec![
+        Side::new("the store", move |task, pairs| {
+            let store = Arc::clone(&store);
+            async move {
+                let key = Key::new(&format!("k{task}"))?;
+                for _ in 0..pairs {
+                    through_store(&*store, &key).await?;
+                }
+                Ok(())
+            }
+        }),
+        Side::new("`Locker`", move |task, pairs| {
+            let locks = locks.clone();
+            async move {
+                let key = Key::new(&format!("k{task}"))?;
+                for _ in 0..pairs {
+                    through_locker(&locks, &key).await?;
+                }
+                Ok(())
+            }
+        }),
+    ]
 }
 
 /// A local store and a `Locker` on another one.

@@ -67,7 +67,7 @@ enum Command {
     Mutants(mutants::Arguments),
     /// Run the benchmarks, in release mode
     Bench {
-        /// Nothing for the embedded stores, or `redis`, `redlock`, `sqlite`, `mariadb` or `postgres`
+        /// Nothing for the embedded stores, or `redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`
         #[arg(value_name = "WHAT")]
         arguments: Vec<String>,
     },

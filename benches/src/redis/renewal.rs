@@ -18,8 +18,8 @@ pub(crate) async fn run() -> Result<()> {
     println!("| round | scripts run | {COLUMNS}");
     println!("|---|---|---|---|---|---|");
     let server = super::start().await?;
-    let mut held = Held::open(([127, 0, 0, 1], server.port()).into(), |proxy| async move {
-        RedisStore::connect(&format!("redis://{proxy}/")).await
+    let mut held = Held::open(([127, 0, 0, 1], server.port()).into(), async |proxy| {
+        RedisStore::connect(&format!("redis://{}/", proxy.address())).await
     })
     .await?;
     let mut link = raw::connect(&server.url()).await?;

@@ -1,24 +1,16 @@
 //! What a waiter costs the server while nothing happens.
 
-use std::time::Duration;
-
-use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Error, Locker, Result, Wait};
+use leasehold_core::BoxFuture;
 use leasehold_redis::RedisStore;
-use leasehold_redis::redis::aio::MultiplexedConnection;
 use rslock::LockManager;
 use tokio::task::JoinSet;
 
 use super::raw;
-use crate::measure::{float, now};
 use crate::subjects::TTL;
+use crate::waiting::{self, Counts, WAITERS};
 use leasehold_testkit::redis::Server;
 
-/// Waiters per row.
-const WAITERS: u32 = 100;
-/// How long before the count begins, and how long it lasts.
-const SETTLING: Duration = Duration::from_secs(10);
-const COUNTED: Duration = Duration::from_secs(30);
 /// What a waiter can send; no script of a refused try calls any of them.
 const COMMANDS: &[&str] = &["evalsha", "eval", "set", "subscribe", "unsubscribe", "ping", "hello"];
 
@@ -29,8 +21,7 @@ pub(crate) async fn run() -> Result<()> {
         "{WAITERS} waiters for a key whose holder renews a lease of 30 s. Commands of all clients, including the \
          holder's renewals; a script counts as one.\n"
     );
-    println!("| | first 10 s, commands per second and waiter | after that, over 30 s |");
-    println!("|---|---|---|");
+    waiting::head();
     let mut sides = JoinSet::new();
     let ours = |each: bool| async move {
         let server = super::start().await?;
@@ -41,7 +32,7 @@ pub(crate) async fn run() -> Result<()> {
         for _ in 0..WAITERS {
             stores.push(RedisStore::connect(&server.url()).await?);
         }
-        let counts = Counts::start(&server).await?;
+        let counts = counts(&server).await?;
         for store in stores {
             let locks = if each { Locker::new(store) } else { one.clone() };
             waiters.spawn(async move { locks.lock("k").ttl(TTL).wait(Wait::Forever).await });
@@ -67,7 +58,7 @@ async fn rslock() -> Result<String> {
     let holder = LockManager::new(vec![server.url()]);
     let held = holder.lock("k", 4 * TTL).await.map_err(failed)?;
     let mut waiters = JoinSet::new();
-    let counts = Counts::start(&server).await?;
+    let counts = counts(&server).await?;
     for _ in 0..WAITERS {
         let locks = LockManager::new(vec![server.url()]);
         waiters.spawn(async move { locks.acquire("k", TTL).await.map(|guard| guard.lock.val) });
@@ -78,32 +69,14 @@ async fn rslock() -> Result<String> {
     Ok(row)
 }
 
-/// The server's count of commands, and since when.
-struct Counts {
-    link: MultiplexedConnection,
-    before: u64,
-    start: Duration,
-}
-
-impl Counts {
-    async fn start(server: &Server) -> Result<Self> {
-        let mut link = raw::connect(&server.url()).await?;
-        let before = raw::calls(&mut link, COMMANDS).await?;
-        Ok(Self { link, before, start: now() })
-    }
-
-    async fn end(mut self, name: &str) -> Result<String> {
-        let clock = SystemClock::new();
-        clock.sleep_until(self.start + SETTLING).await;
-        let settled = raw::calls(&mut self.link, COMMANDS).await?;
-        clock.sleep_until(self.start + SETTLING + COUNTED).await;
-        let ended = raw::calls(&mut self.link, COMMANDS).await?;
-        let each = |commands: u64, time: Duration| {
-            let commands = float(usize::try_from(commands).unwrap_or(usize::MAX));
-            commands / f64::from(WAITERS) / time.as_secs_f64()
-        };
-        let first = each(settled - self.before, SETTLING);
-        let later = each(ended - settled, COUNTED);
-        Ok(format!("| {name} | {first:.3} | {later:.3} |"))
-    }
+/// Counts the commands that waiters can send.
+async fn counts(
+    server: &Server,
+) -> Result<Counts<impl Fn() -> BoxFuture<'static, Result<u64>> + Send>> {
+    let link = raw::connect(&server.url()).await?;
+    let commands = move || {
+        let mut link = link.clone();
+        Box::pin(async move { raw::calls(&mut link, COMMANDS).await }) as BoxFuture<'static, _>
+    };
+    Counts::start(commands).await
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use leasehold::Result;
 use leasehold::store::Store;
-use leasehold::{Key, Locker, Result};
 
 use super::{POOL, Plain};
 use crate::sides::{Amount, Side, head, rows};
-use crate::subjects::{through_locker, through_store};
+use crate::subjects;
 
 /// `alone` are further sides with one task.
 pub(crate) async fn run(sides: &[Side], alone: &[Side]) -> Result<()> {
@@ -27,38 +27,16 @@ pub(crate) async fn run(sides: &[Side], alone: &[Side]) -> Result<()> {
 
 /// The same by plain statements, by the store, and by a `Locker`.
 pub(crate) fn sides(plain: &Arc<impl Plain>, store: &Arc<impl Store>) -> Vec<Side> {
-    let (plain, store) = (Arc::clone(plain), Arc::clone(store));
-    let locks = Locker::new(Arc::clone(&store));
-    vec![
-        Side::new("plain statements", move |task, pairs| {
-            let plain = Arc::clone(&plain);
-            async move {
-                let key = format!("k{task}");
-                for _ in 0..pairs {
-                    plain.pair(task, &key).await?;
-                }
-                Ok(())
+    let plain = Arc::clone(plain);
+    let statements = Side::new("plain statements", move |task, pairs| {
+        let plain = Arc::clone(&plain);
+        async move {
+            let key = format!("k{task}");
+            for _ in 0..pairs {
+                plain.pair(task, &key).await?;
             }
-        }),
-        Side::new("the store", move |task, pairs| {
-            let store = Arc::clone(&store);
-            async move {
-                let key = Key::new(&format!("k{task}"))?;
-                for _ in 0..pairs {
-                    through_store(&*store, &key).await?;
-                }
-                Ok(())
-            }
-        }),
-        Side::new("`Locker`", move |task, pairs| {
-            let locks = locks.clone();
-            async move {
-                let key = Key::new(&format!("k{task}"))?;
-                for _ in 0..pairs {
-                    through_locker(&locks, &key).await?;
-                }
-                Ok(())
-            }
-        }),
-    ]
+            Ok(())
+        }
+    });
+    [vec![statements], subjects::sides(store)].concat()
 }

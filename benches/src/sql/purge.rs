@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Server;
-use super::renewal::pair_after_pair;
 use crate::measure::{micros, now, percentile};
+use crate::renewal::pair_after_pair;
 
 /// Expired leases, each with a counter that may be forgotten.
 const LEASES: u32 = 1_000_000;

@@ -1,12 +1,9 @@
 //! Renewal of many leases by one process.
 
-use leasehold::store::Store;
-use leasehold::{Key, Result};
+use leasehold::Result;
 
 use super::Server;
-use crate::measure::now;
-use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, Samples};
-use crate::subjects::through_store;
+use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, pair_after_pair};
 
 /// Counts what a round of renewals sends, and how it affects others.
 pub(crate) async fn run(server: &impl Server) -> Result<()> {
@@ -19,7 +16,8 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     println!("| round | {COLUMNS}");
     println!("|---|---|---|---|---|");
     let address = ([127, 0, 0, 1], server.port()).into();
-    let mut held = Held::open(address, |proxy| server.store_at(proxy.port(), 4)).await?;
+    let mut held =
+        Held::open(address, async |proxy| server.store_at(proxy.address().port(), 4).await).await?;
     let other = server.store_at(server.port(), 2).await?;
     for round in 1..=ROUNDS {
         let cells = held.round(|samples| pair_after_pair(other.clone(), samples)).await;
@@ -27,16 +25,4 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     }
     println!();
     held.check()
-}
-
-/// Acquires and releases a key, and states when each pair began and how long it took.
-pub(crate) async fn pair_after_pair(store: impl Store, samples: Samples) -> Result<()> {
-    let key = Key::new("another")?;
-    loop {
-        let start = now();
-        through_store(&store, &key).await?;
-        if samples.send((start, now() - start)).is_err() {
-            return Ok(());
-        }
-    }
 }

@@ -1,20 +1,21 @@
 //! What a pair costs the server's processors.
 
 use leasehold::Result;
+use leasehold_testkit::server_process::ServerProcess;
 
-use super::Server;
 use crate::measure::{float, micros, ratio};
 use crate::sides::Side;
 
 /// Pairs of all tasks of a side.
 const PAIRS: usize = 12_800;
 
-pub(crate) async fn run(server: &impl Server, sides: &[Side]) -> Result<()> {
+/// At each of these numbers of tasks.
+pub(crate) async fn run(server: &ServerProcess, tasks: &[usize], sides: &[Side]) -> Result<()> {
     println!("## Processor time of the server\n");
     println!("{PAIRS} pairs; the time of all processes of the server, in user and kernel mode.\n");
     println!("| tasks | | µs per pair | as a multiple of the first |");
     println!("|---|---|---|---|");
-    for tasks in [1, 16, 64, 256] {
+    for &tasks in tasks {
         let mut first = None;
         for side in sides {
             side.time(tasks, 16).await?;

@@ -1,12 +1,11 @@
-//! Hand-over: from the call of `release` until the next waiter has its guard.
+//! Hand-over on a server that wakes those who wait.
 
 use std::time::Duration;
 
 use leasehold::store::Store;
 use leasehold::{Key, LeaseId, Locker, Result};
 
-use super::Server;
-use crate::handover;
+use super::measure;
 use crate::measure::{micros, now, percentile};
 use crate::subjects::through_store;
 
@@ -16,8 +15,10 @@ const COUNT: usize = 300;
 /// How long each holds.
 const HOLD: Duration = Duration::from_millis(5);
 
-/// With 1, 10 and 100 waiters.
-pub(crate) async fn run(server: &impl Server) -> Result<()> {
+/// With 1, 10 and 100 waiters, in stores with so many connections each.
+pub(crate) async fn of_server<S: Store + Clone>(
+    open: impl AsyncFn(usize) -> Result<S>,
+) -> Result<()> {
     println!("## Hand-over\n");
     println!(
         "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters queue in one process; \"a \
@@ -29,11 +30,11 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     println!("| waiters | queue | pair p50, µs | p50, µs | p99, µs |");
     println!("|---|---|---|---|---|");
     for waiters in [1, 10, 100] {
-        let store = server.store_at(server.port(), 4).await?;
+        let store = open(4).await?;
         let one = Locker::new(store.clone());
         let mut each = Vec::with_capacity(waiters + 1);
         for _ in 0..=waiters {
-            each.push(Locker::new(server.store_at(server.port(), 2).await?));
+            each.push(Locker::new(open(2).await?));
         }
         row(waiters, "one `Locker`", &store, |_| one.clone()).await?;
         row(waiters, "a `Locker` each", &store, |n| each[n].clone()).await?;
@@ -48,7 +49,7 @@ async fn row(
     store: &impl Store,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
-    let mut handovers = handover::measure(waiters, COUNT, waiters.min(100), HOLD, locker).await?;
+    let mut handovers = measure(waiters, COUNT, waiters.min(100), HOLD, locker).await?;
     let mut pairs = Vec::new();
     for _ in 0..100 {
         tokio::time::sleep(HOLD).await;
