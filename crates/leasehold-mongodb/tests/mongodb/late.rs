@@ -15,8 +15,8 @@ use leasehold_testkit::{LONG, in_time, until};
 use crate::on_clock::{OnClock, connect};
 
 /// The term of the leases, all but its last millisecond, and what takes a request past its end.
-const TERM: Duration = Duration::from_secs(10);
-const ALMOST: u64 = 9_999;
+pub(crate) const TERM: Duration = Duration::from_secs(10);
+pub(crate) const ALMOST: u64 = 9_999;
 const PAST: u64 = 2;
 
 fn lease(name: &str, mode: Mode) -> AcquireRequest {
@@ -55,7 +55,12 @@ async fn end(mut session: ClientSession, commits: bool) {
 
 impl OnClock {
     /// Sends a request a millisecond before the end of the term of `a`, and lets its write wait until after it.
-    async fn late<T>(&self, name: &str, commits: bool, request: impl Future<Output = T>) -> T {
+    pub(crate) async fn late<T>(
+        &self,
+        name: &str,
+        commits: bool,
+        request: impl Future<Output = T>,
+    ) -> T {
         self.passes(ALMOST);
         let session = self.hold(name).await;
         let passing = async {

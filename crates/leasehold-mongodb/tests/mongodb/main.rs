@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
 mod bad_input;
+mod batches;
 mod collection;
 mod errors;
 mod fail_over;

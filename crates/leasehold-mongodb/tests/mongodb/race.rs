@@ -7,6 +7,7 @@ use leasehold_core::{
     AcquireRequest, Claim, Claims, Effect, ErrorKind, EvictRequest, EvictTarget, Filter,
     ListRequest, LostReason, Mode, Reason, RenewOutcome, Store as _, Ttl,
 };
+use leasehold_mongodb::mongodb::Collection;
 use leasehold_mongodb::mongodb::bson::{Document, doc};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::DATABASE;
@@ -17,15 +18,15 @@ use leasehold_testkit::requests::{
 use leasehold_testkit::{LONG, in_time, until};
 
 /// A store, and another one behind a proxy.
-struct Setup {
-    _set: ReplicaSet,
-    direct: MongodbStore,
+pub(crate) struct Setup {
+    set: ReplicaSet,
+    pub(crate) direct: MongodbStore,
     proxy: Proxy,
-    proxied: MongodbStore,
+    pub(crate) proxied: MongodbStore,
 }
 
 impl Setup {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let set = ReplicaSet::start(1).await.unwrap();
         let direct = MongodbStore::connect(&set.url()).await.unwrap();
         direct.prepare().await.unwrap();
@@ -37,11 +38,15 @@ impl Setup {
         let proxied = MongodbStore::connect(&url).await.unwrap();
         // It opens its connection now.
         proxied.list(&ListRequest::new(Filter::default())).await.unwrap();
-        Self { _set: set, direct, proxy, proxied }
+        Self { set, direct, proxy, proxied }
+    }
+
+    pub(crate) fn locks(&self) -> Collection<Document> {
+        self.set.nodes[0].client().unwrap().database(DATABASE).collection("locks")
     }
 
     /// Sends a request by the slow store, and has the other act after it has read and before it writes.
-    async fn between<T>(
+    pub(crate) async fn between<T>(
         &self,
         request: impl Future<Output = T>,
         act: impl Future<Output = ()>,
