@@ -15,8 +15,8 @@ use crate::schema;
 
 /// Leases in a collection of MongoDB. Cheap to clone; clones share the connections.
 ///
-/// A request about one key is one command, in which the server decides by its own clock; a request about several keys is a
-/// transaction. No request is part of a transaction of yours. If a reply is lost, the error's effect is `Unknown`, and the
+/// A request about one key is one command, in which the server decides by its own clock. Those that arrive while others are
+/// under way go in batches of two commands. A request about several keys is a transaction. No request is part of a transaction of yours. If a reply is lost, the error's effect is `Unknown`, and the
 /// same request may be sent again.
 ///
 /// # Cancel safety
