@@ -247,6 +247,11 @@ impl Error {
         self.0.operation
     }
 
+    /// What caused the error, to downcast it to the error of a driver or of the system.
+    pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|cause| cause as &(dyn StdError + 'static))
+    }
+
     /// After what time the request could succeed, if the store knows.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -282,7 +287,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} (effect {:?}): {self}", self.0.kind, self.0.effect)?;
-        match &self.0.source {
+        match self.source() {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
         }
@@ -290,8 +295,11 @@ impl fmt::Debug for Error {
 }
 
 impl StdError for Error {
+    /// The first cause whose text this error's own text does not contain, so that a report of the whole chain repeats nothing.
+    /// [`cause`](Error::cause) has every cause.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        let mut causes = std::iter::successors(self.cause(), |&cause| cause.source());
+        causes.find(|cause| !self.0.message.contains(&cause.to_string()))
     }
 }
 

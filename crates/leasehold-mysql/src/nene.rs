@@ -1,6 +1,5 @@
 //! The table of the PHP library in a database of an application.
 
-use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
@@ -111,7 +110,7 @@ impl NeneDatabase {
     /// of ours creates its database.
     fn of_table(&self, error: Error) -> Error {
         let Some(Failure::Server(reported)) =
-            error.source().and_then(|source| source.downcast_ref())
+            error.cause().and_then(|source| source.downcast_ref())
         else {
             return error;
         };

@@ -1,6 +1,5 @@
 //! The table of the PHP library in a database of an application.
 
-use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
@@ -139,7 +138,7 @@ fn call(text: &str, values: Vec<Value>) -> Call<'_> {
 
 /// The same error, except that the table needs other privileges than the objects of the server's own store.
 fn of_table(error: Error) -> Error {
-    let failed = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    let failed = error.cause().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
     match failed.and_then(tokio_postgres::Error::as_db_error) {
         Some(reported) if *reported.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
             lacks_privilege(reported)

@@ -1,6 +1,5 @@
 //! Exchanges on the connections of a store.
 
-use std::error::Error as _;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +124,7 @@ impl Deref for Pool {
 
 /// The server or a pooler answered, and not about the login: without the options it may accept the connection.
 fn is_of_options(error: &Error) -> bool {
-    let reported = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    let reported = error.cause().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
     reported.and_then(tokio_postgres::Error::code).is_some_and(|code| {
         *code == SqlState::PROTOCOL_VIOLATION
             || *code == SqlState::FEATURE_NOT_SUPPORTED

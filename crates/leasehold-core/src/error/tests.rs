@@ -76,7 +76,8 @@ fn a_lost_lease_states_why_and_how_its_last_renewal_failed() {
                     last: redis renew: no reply";
     assert_eq!(error.to_string(), expected);
     assert_eq!(error.lost_reason(), Some(&LostReason::StoreUnreachable));
-    assert_eq!(error.source().unwrap().to_string(), "redis renew: no reply");
+    assert_eq!(error.cause().unwrap().to_string(), "redis renew: no reply");
+    assert!(error.source().is_none(), "the text has it");
 }
 
 #[test]

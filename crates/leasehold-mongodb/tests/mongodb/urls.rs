@@ -34,7 +34,7 @@ async fn refused(url: &str, kind: ErrorKind, hidden: &[&str]) -> Error {
     let error = MongodbStore::connect(url).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{error}");
     let mut shown = format!("{error} {error:?} {:?}", MongodbConfig::parse(url).unwrap());
-    let mut source = error.source();
+    let mut source = error.cause();
     while let Some(cause) = source {
         shown += &format!(" {cause} {cause:?}");
         source = cause.source();

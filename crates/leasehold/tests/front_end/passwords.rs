@@ -32,7 +32,7 @@ fn urls(password: &str) -> Vec<String> {
 async fn refusal(url: &str) -> (ErrorKind, String) {
     let error = Locker::connect_unchecked(url).await.expect_err("nothing listens there");
     let mut shown = format!("{error} {error:?}");
-    let mut source = error.source();
+    let mut source = error.cause();
     while let Some(cause) = source {
         shown.push_str(&format!(" {cause} {cause:?}"));
         source = cause.source();
