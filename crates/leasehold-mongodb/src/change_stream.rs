@@ -18,23 +18,46 @@ pub(crate) struct Stream {
     /// A cursor belongs to a session.
     session: ClientSession,
     cursor: i64,
-    /// Where the stream continues.
-    after: Option<Document>,
+    after: Option<Position>,
+}
+
+/// Where a stream continues.
+pub(crate) struct Position {
+    token: Document,
+    /// The last event before it: the server finds it only by a filter that selects it too.
+    last: Option<Document>,
+}
+
+impl Position {
+    /// Behind this event.
+    pub(crate) fn after(event: &Document) -> Option<Self> {
+        let token = event.get_document("_id").ok()?.clone();
+        Some(Self { token, last: Some(event.clone()) })
+    }
 }
 
 impl Stream {
-    /// Opens a stream of what `filter` selects, from now on or after this position.
+    /// Opens a stream, from now on or from this position: of the events after which one more client may get these documents,
+    /// and of the new documents of these keys.
     pub(crate) async fn open(
         commands: &Commands,
-        filter: Vec<Document>,
-        after: Option<Document>,
+        mut ids: Vec<Bson>,
+        mut new: Vec<String>,
+        after: Option<Position>,
     ) -> Result<Self, Failure> {
         let mut session = commands.client().start_session().await.map_err(Failure::Driver)?;
         let mut source = doc! {};
+        let mut last = None;
         if let Some(after) = after {
-            source.insert("resumeAfter", after);
+            source.insert("resumeAfter", after.token);
+            last = after.last;
         }
-        let stages: Vec<_> = [doc! { "$changeStream": source }].into_iter().chain(filter).collect();
+        if let Some(event) = &last {
+            ids.extend(id_of(event).cloned());
+            new.extend(new_key_of(event).map(str::to_owned));
+        }
+        let stages: Vec<_> =
+            [doc! { "$changeStream": source }].into_iter().chain(frees(ids, new)).collect();
         let command = doc! {
             "aggregate": commands.collection(),
             "pipeline": stages,
@@ -44,7 +67,8 @@ impl Stream {
         let reply = commands.run(command, commands.deadline(), Some(&mut session)).await?;
         let cursor = reply.get_document("cursor").map_err(|_| Failure::Unexpected)?;
         let id = cursor.get_i64("id").map_err(|_| Failure::Unexpected)?;
-        let after = cursor.get_document("postBatchResumeToken").ok().cloned();
+        let token = cursor.get_document("postBatchResumeToken").ok().cloned();
+        let after = token.map(|token| Position { token, last });
         Ok(Self { commands: commands.clone(), session, cursor: id, after })
     }
 
@@ -64,8 +88,7 @@ impl Stream {
             Err(_) => return Err(Failure::Unanswered),
         };
         let cursor = reply.get_document_mut("cursor").map_err(|_| Failure::Unexpected)?;
-        self.after =
-            cursor.get_document("postBatchResumeToken").ok().cloned().or(self.after.take());
+        let token = cursor.get_document("postBatchResumeToken").ok().cloned();
         if cursor.get_i64("id").is_ok_and(|id| id == 0) {
             // The collection was dropped or renamed.
             return Err(Failure::Unexpected);
@@ -77,11 +100,16 @@ impl Stream {
             Bson::Document(event) => Some(event),
             _ => None,
         };
-        Ok(events.into_iter().filter_map(event).collect())
+        let events: Vec<_> = events.into_iter().filter_map(event).collect();
+        if let Some(token) = token {
+            let before = self.after.take().and_then(|before| before.last);
+            self.after = Some(Position { token, last: events.last().cloned().or(before) });
+        }
+        Ok(events)
     }
 
     /// Ends it, and returns where another one continues.
-    pub(crate) async fn close(self) -> Option<Document> {
+    pub(crate) async fn close(self) -> Option<Position> {
         let kill = doc! { "killCursors": self.commands.collection(), "cursors": [self.cursor] };
         // The server forgets it by itself if this fails.
         // The driver refuses it in a session.
@@ -90,9 +118,19 @@ impl Stream {
     }
 }
 
-/// Selects the events of these documents after which one more client may get the key: an exclusive lock or a shared one less,
-/// or the document is gone. A renewal is none, and no grant. Of these keys it also selects new documents.
-pub(crate) fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
+/// The `_id` of the document that an event is about.
+pub(crate) fn id_of(event: &Document) -> Option<&Bson> {
+    event.get_document("documentKey").ok()?.get("_id")
+}
+
+/// The key of the document that an event shows: a new one, or one that was replaced.
+pub(crate) fn new_key_of(event: &Document) -> Option<&str> {
+    event.get_document("fullDocument").and_then(|new| new.get_str("resource")).ok()
+}
+
+/// Selects the events after which one more client may get one of these documents: an exclusive lock or a shared one less, or the
+/// document is gone. A renewal is none, and no grant. Of these keys it also selects new documents.
+fn frees(ids: Vec<Bson>, new: Vec<String>) -> Vec<Document> {
     let wanted = doc! { "$or": [
         { "operationType": "insert", "fullDocument.resource": { "$in": new } },
         { "documentKey._id": { "$in": &ids }, "operationType": "delete" },

@@ -11,7 +11,7 @@ use leasehold_driver::{Deadline, Listener, Listeners};
 use mongodb::bson::{Bson, Document, doc};
 use tokio::sync::watch;
 
-use crate::change_stream::{Stream, frees};
+use crate::change_stream::{Position, Stream, id_of, new_key_of};
 use crate::commands::{Commands, Failure};
 use crate::error::unanswered;
 
@@ -139,10 +139,9 @@ impl Inner {
 
     /// Passes on an event, and returns whether the stream needs another document from here on.
     fn hint(&self, event: &Document) -> bool {
-        let id = event.get_document("documentKey").ok().and_then(|key| key.get("_id"));
-        let Some(id) = id else { return false };
+        let Some(id) = id_of(event) else { return false };
         let mut ids = self.ids();
-        if let Ok(new) = event.get_document("fullDocument").and_then(|new| new.get_str("resource"))
+        if let Some(new) = new_key_of(event)
             && let Some(known) = ids.get_mut(new)
             && known.as_ref() != Some(id)
         {
@@ -215,7 +214,7 @@ async fn serve(inner: &Inner) {
         let may_miss = after.is_none() && !is_first;
         is_first = false;
         let (ids, new) = inner.watched();
-        let opened = Stream::open(&inner.commands, frees(ids, new), after.take()).await;
+        let opened = Stream::open(&inner.commands, ids, new, after.take()).await;
         inner.covered.send_replace(generation);
         let Ok(mut stream) = opened else {
             inner.hint_all();
@@ -247,7 +246,7 @@ async fn serve(inner: &Inner) {
 /// Why a stream ended.
 enum Next {
     /// It needs other documents, after this event.
-    Reopen(Option<Document>),
+    Reopen(Option<Position>),
     Retry,
     /// Nobody waits any more.
     End,
@@ -270,7 +269,7 @@ async fn pass_on(inner: &Inner, stream: &mut Stream, wanted: &mut watch::Receive
         };
         let Ok(events) = events else { return Next::Retry };
         if let Some(last) = events.iter().find(|event| inner.hint(event)) {
-            return Next::Reopen(last.get_document("_id").ok().cloned());
+            return Next::Reopen(Position::after(last));
         }
         if inner.listeners.is_empty() {
             return Next::End;

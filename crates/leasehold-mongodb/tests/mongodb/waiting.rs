@@ -166,9 +166,7 @@ async fn a_key_whose_document_was_deleted_has_another_one_and_wakes_again() {
     let mut wakeups = other.subscribe(&[key("k")]).await.unwrap();
     let server = &set.nodes[0];
     for round in ["one", "two"] {
-        let delete =
-            doc! { "delete": "locks", "deletes": [{ "q": { "resource": "k" }, "limit": 1 }] };
-        server.command(DATABASE, delete).await.unwrap();
+        delete(server).await;
         woken_soon(&mut wakeups, "k").await;
         granted(store.acquire(&acquire("k", round, Mode::Exclusive)).await);
         is_silent(&mut wakeups);
@@ -213,6 +211,45 @@ async fn who_may_have_missed_events_is_woken() {
     woken_soon(&mut wakeups, "k").await;
 }
 
+/// A stream that ended is followed by another a second later.
+#[tokio::test]
+async fn a_document_that_is_another_one_after_the_stream_was_lost_wakes_too() {
+    let (set, store, other) = start().await;
+    let server = &set.nodes[0];
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let mut wakeups = other.subscribe(&[key("k")]).await.unwrap();
+    kill_cursor(server).await;
+    delete(server).await;
+    granted(store.acquire(&acquire("k", "next", Mode::Exclusive)).await);
+    woken_soon(&mut wakeups, "k").await;
+    until_silent(&mut wakeups).await;
+    store.release(&release("k", "next")).await.unwrap();
+    woken_soon(&mut wakeups, "k").await;
+}
+
+/// The stream is opened again for the other key, and continues where it was.
+#[tokio::test]
+async fn one_who_begins_to_wait_wakes_no_other() {
+    let (_set, store, other) = start().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let mut wakeups = other.subscribe(&[key("k")]).await.unwrap();
+    store.release(&release("k", "holder")).await.unwrap();
+    woken_soon(&mut wakeups, "k").await;
+    for name in ["l", "m"] {
+        granted(store.acquire(&acquire(name, "holder", Mode::Exclusive)).await);
+        let mut elsewhere = other.subscribe(&[key(name)]).await.unwrap();
+        store.release(&release(name, "holder")).await.unwrap();
+        woken_soon(&mut elsewhere, name).await;
+        is_silent(&mut wakeups);
+    }
+}
+
+/// Removes the document of `k`.
+async fn delete(server: &Server) {
+    let delete = doc! { "delete": "locks", "deletes": [{ "q": { "resource": "k" }, "limit": 1 }] };
+    server.command(DATABASE, delete).await.unwrap();
+}
+
 /// Kills the cursor of the change stream.
 async fn kill_cursor(server: &Server) {
     let stages = vec![
@@ -228,7 +265,7 @@ async fn kill_cursor(server: &Server) {
 }
 
 #[tokio::test]
-async fn renewals_send_a_waiter_nothing_and_no_cursor_is_left() {
+async fn other_keys_send_a_waiter_nothing_and_no_cursor_is_left() {
     const OTHERS: usize = 200;
     let (set, store, other) = start().await;
     let server = &set.nodes[0];
@@ -246,6 +283,12 @@ async fn renewals_send_a_waiter_nothing_and_no_cursor_is_left() {
     // With the renewals, less than the ten seconds in which the front end also polls once.
     tokio::time::sleep(Duration::from_secs(7)).await;
     let sent = commands(server, OF_WAITERS).await - sent - i64::try_from(names.len()).unwrap();
+    assert!(sent <= 1, "{sent} commands of the waiter");
+    let sent = commands(server, &["getMore"]).await;
+    for name in &names[..OTHERS / 4] {
+        store.release(&release(name, "holder")).await.unwrap();
+    }
+    let sent = commands(server, &["getMore"]).await - sent;
     assert!(sent <= 1, "{sent} commands of the waiter");
     is_silent(&mut wakeups);
     // One that has its first document while it is awaited leaves no listener behind.
