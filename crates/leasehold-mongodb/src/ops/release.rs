@@ -91,10 +91,10 @@ impl Inner {
         let Some(document) = &updated.document else {
             return Ok(Some(ReleaseOutcome::NotHeld));
         };
-        if let Some(batch) = after {
-            if let Some(ended) = ended_by(document, batch, Duration::ZERO)? {
-                return Ok(Some(ended));
-            }
+        if let Some(batch) = after
+            && let Some(ended) = ended_by(document, batch, Duration::ZERO)?
+        {
+            return Ok(Some(ended));
         }
         let stored = self.stored(key, &updated)?;
         let mut table = self.rules();

@@ -1,6 +1,5 @@
 //! The ways to a server: TLS with a private authority, passwords of any characters, and names that DNS does not know.
 
-use std::error::Error as _;
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! No error shows a part of a password, also of one that is not percent-encoded.
 
-use std::error::Error as _;
-
 use leasehold::{ErrorKind, Locker};
 
 /// What has a meaning in a URL, in an option, or to some parser of them.
