@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the server's tasks are its own")]
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
@@ -122,4 +123,52 @@ async fn a_delay_delays_nothing_behind_it() {
     assert_eq!(client.read_u8().await.unwrap(), 2);
     let second = tokio::time::timeout(late / 2, client.read_u8());
     assert_eq!(second.await.expect("both were under way together").unwrap(), 4);
+}
+
+#[tokio::test]
+async fn what_a_driver_sends_by_itself_is_no_exchange_and_has_no_fault_of_once() {
+    let (address, mut seen) = server().await;
+    let proxy = Proxy::before(address).await.unwrap();
+    proxy.ignore(|sent| sent.starts_with(&[50]));
+    let (mut driver, mut client) = (
+        TcpStream::connect(proxy.address()).await.unwrap(),
+        TcpStream::connect(proxy.address()).await.unwrap(),
+    );
+    proxy.once(Fault::CutBefore);
+    driver.write_u8(50).await.unwrap();
+    assert_eq!((driver.read_u8().await.unwrap(), seen.recv().await), (51, Some(50)));
+    assert_eq!(proxy.exchanges(), 0);
+    client.write_u8(1).await.unwrap();
+    assert!(client.read_u8().await.is_err());
+    assert_eq!(proxy.exchanges(), 1);
+    // Of a fault that lasts it has its part.
+    proxy.set(Fault::CutBefore);
+    driver.write_u8(50).await.unwrap();
+    assert!(driver.read_u8().await.is_err());
+    assert!(seen.try_recv().is_err());
+}
+
+/// While something is done the time of the test does not pass, however busy the machine is.
+#[tokio::test(start_paused = true)]
+async fn a_fault_of_once_is_that_of_both_parts_of_a_request() {
+    static HAS_FIRST: AtomicBool = AtomicBool::new(false);
+    let (address, mut seen) = server().await;
+    let proxy = Proxy::before(address).await.unwrap();
+    proxy.ignore(|sent| {
+        HAS_FIRST.fetch_or(sent == [1], Ordering::SeqCst);
+        false
+    });
+    let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+    client.set_nodelay(true).unwrap();
+    proxy.once(Fault::BlackHole);
+    client.write_u8(1).await.unwrap();
+    while !HAS_FIRST.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    client.write_u8(3).await.unwrap();
+    while proxy.exchanges() == 0 {
+        tokio::task::yield_now().await;
+    }
+    client.write_u8(5).await.unwrap();
+    assert_eq!((client.read_u8().await.unwrap(), seen.recv().await), (6, Some(5)));
 }
