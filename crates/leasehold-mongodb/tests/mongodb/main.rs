@@ -4,6 +4,7 @@
 mod bad_input;
 mod batches;
 mod collection;
+mod cut_off;
 mod errors;
 mod fail_over;
 mod foreign;

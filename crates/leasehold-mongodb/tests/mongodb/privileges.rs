@@ -34,7 +34,7 @@ struct Setup {
 impl Setup {
     /// A user for each role, of the role's name.
     async fn new() -> Self {
-        let options = SetOptions { clock: None, nodes: 1, settings: Vec::new(), is_secured: true };
+        let options = SetOptions { nodes: 1, is_secured: true, ..SetOptions::default() };
         let setup = Self { set: ReplicaSet::start_with(options).await.unwrap() };
         for role in roles() {
             let name = role.get_str("role").unwrap().to_owned();

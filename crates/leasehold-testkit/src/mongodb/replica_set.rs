@@ -11,7 +11,9 @@ use mongodb::bson::{Document, doc};
 use super::flushes::Flushes;
 use super::{DATABASE, ROOT, Server, put_key};
 use crate::in_time;
+use cut_off::CutOff;
 
+mod cut_off;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,7 @@ pub struct ReplicaSet {
     is_secured: bool,
     /// Empty without a clock of the tests.
     _flushes: Vec<Flushes>,
+    cut_off: Option<CutOff>,
 }
 
 /// How a replica set is started.
@@ -36,6 +39,8 @@ pub struct SetOptions {
     pub settings: Vec<String>,
     /// Whether it lets in only [`ROOT`] and the users whom a test adds.
     pub is_secured: bool,
+    /// Whether the others may lose its first server, see [`ReplicaSet::cut_off`].
+    pub can_be_cut_off: bool,
 }
 
 /// Its name.
@@ -49,7 +54,13 @@ const STEP: Duration = Duration::from_millis(100);
 
 impl Default for SetOptions {
     fn default() -> Self {
-        Self { clock: None, nodes: 3, settings: Vec::new(), is_secured: false }
+        Self {
+            clock: None,
+            nodes: 3,
+            settings: Vec::new(),
+            is_secured: false,
+            can_be_cut_off: false,
+        }
     }
 }
 
@@ -72,10 +83,16 @@ impl ReplicaSet {
         if options.is_secured {
             settings.extend(["--keyFile", &key]);
         }
-        let starting =
-            (0..options.nodes).map(|_| Server::start_on(options.clock.clone(), &settings));
-        let nodes = try_join_all(starting).await?;
-        let mut this = Self { nodes, is_secured: false, _flushes: Vec::new() };
+        let (mut nodes, mut cut_off) = (Vec::new(), None);
+        if options.can_be_cut_off {
+            let (first, of_first) = CutOff::start(&settings).await?;
+            nodes.push(first);
+            cut_off = Some(of_first);
+        }
+        let starting = (nodes.len()..options.nodes)
+            .map(|_| Server::start_on(options.clock.clone(), &settings));
+        nodes.extend(try_join_all(starting).await?);
+        let mut this = Self { nodes, is_secured: false, _flushes: Vec::new(), cut_off };
         // One server elects itself at once. Those that join it need no election.
         let first = &this.nodes[0];
         first.command("admin", doc! { "replSetInitiate": this.config(1) }).await?;
@@ -103,8 +120,8 @@ impl ReplicaSet {
     /// The configuration with the first servers.
     fn config(&self, nodes: usize) -> Document {
         let members: Vec<_> = (0i32..)
-            .zip(&self.nodes[..nodes])
-            .map(|(id, node)| doc! { "_id": id, "host": node.address() })
+            .zip(&self.addresses()[..nodes])
+            .map(|(id, address)| doc! { "_id": id, "host": address })
             .collect();
         let has_clock = self.nodes[0].clock.is_some();
         let silence = if has_clock { i64::from(i32::MAX) } else { millis(SILENCE) };
@@ -131,19 +148,24 @@ impl ReplicaSet {
             let [user, password] = ROOT;
             return self.url_of(user, password);
         }
-        format!("mongodb://{}/{DATABASE}?replicaSet={NAME}", self.addresses())
+        format!("mongodb://{}/{DATABASE}?replicaSet={NAME}", self.addresses().join(","))
     }
 
     /// Where a store connects to as this user.
     pub fn url_of(&self, user: &str, password: &str) -> String {
-        let addresses = self.addresses();
+        let addresses = self.addresses().join(",");
         format!(
             "mongodb://{user}:{password}@{addresses}/{DATABASE}?replicaSet={NAME}&authSource=admin"
         )
     }
 
-    fn addresses(&self) -> String {
-        self.nodes.iter().map(Server::address).collect::<Vec<_>>().join(",")
+    /// Where its servers reach each other.
+    fn addresses(&self) -> Vec<String> {
+        let mut addresses: Vec<_> = self.nodes.iter().map(Server::address).collect();
+        if let Some(cut_off) = &self.cut_off {
+            addresses[0] = cut_off.address();
+        }
+        addresses
     }
 
     pub fn servers(&self) -> Vec<&Server> {
@@ -152,15 +174,7 @@ impl ReplicaSet {
 
     /// Waits until it has a primary, which is the one that was elected last.
     pub async fn primary(&self) -> &Server {
-        let found = async {
-            loop {
-                if let Some(found) = self.find_primary().await {
-                    return found;
-                }
-                self.pause().await;
-            }
-        };
-        in_time(found).await
+        self.until_primary_is(|_| true).await
     }
 
     /// A primary that was paused may not know yet that there is another.
@@ -183,18 +197,36 @@ impl ReplicaSet {
             doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5 }
         };
         old.command("admin", command).await?;
-        let other = async {
+        let new = self.until_primary_is(|new| alone || new.port() != old.port()).await;
+        self.until_followed(new).await;
+        Ok(new)
+    }
+
+    /// Cuts the first server off, which is the primary and remains it for itself, until [`rejoin`](Self::rejoin). Returns the one
+    /// that the others elect. Both can be reached directly.
+    pub async fn cut_off(&self) -> Result<&Server> {
+        let old = self.nodes[0].port();
+        self.cut_off.as_ref().unwrap().begin()?;
+        Ok(self.until_primary_is(|new| new.port() != old).await)
+    }
+
+    /// Lets the others reach the server again that was cut off, and waits until it follows them.
+    pub async fn rejoin(&self) -> Result<()> {
+        self.cut_off.as_ref().unwrap().end()?;
+        self.until_well().await;
+        Ok(())
+    }
+
+    async fn until_primary_is(&self, meant: impl Fn(&Server) -> bool) -> &Server {
+        let found = async {
             loop {
-                let new = self.find_primary().await;
-                if let Some(new) = new.filter(|new| alone || new.port() != old.port()) {
+                if let Some(new) = self.find_primary().await.filter(|new| meant(new)) {
                     return new;
                 }
                 self.pause().await;
             }
         };
-        let new = in_time(other).await;
-        self.until_followed(new).await;
-        Ok(new)
+        in_time(found).await
     }
 
     /// Makes this server the primary.
