@@ -30,6 +30,8 @@ async fn open(url: &str) -> AnyStore {
         "local" => AnyStore::new(LocalStore::shared()),
         #[cfg(feature = "sqlite")]
         "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::connect(url).await.unwrap()),
+        #[cfg(feature = "mongodb")]
+        "mongodb" => AnyStore::new(leasehold_mongodb::MongodbStore::connect(url).await.unwrap()),
         #[cfg(feature = "redis")]
         "redis" => AnyStore::new(leasehold_redis::RedisStore::connect(url).await.unwrap()),
         #[cfg(all(feature = "quorum", feature = "sqlite"))]
@@ -75,6 +77,23 @@ fn five_candidates_on_redis() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(DURABLE)).unwrap();
     chaos(&server.url(), Home::Processes(name));
+}
+
+#[cfg(feature = "mongodb")]
+#[test]
+fn five_candidates_on_mongodb() {
+    use leasehold::store::Store as _;
+    use leasehold_testkit::mongodb::replica_set::ReplicaSet;
+    let name = "five_candidates_on_mongodb";
+    if candidate::is_asked_for(name) {
+        return;
+    }
+    let _alone = alone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let set = runtime.block_on(ReplicaSet::start(1)).unwrap();
+    let url = format!("{}&skew=0", set.url());
+    runtime.block_on(async { open(&url).await.prepare().await }).unwrap();
+    chaos(&url, Home::Processes(name));
 }
 
 #[cfg(all(feature = "quorum", feature = "sqlite"))]

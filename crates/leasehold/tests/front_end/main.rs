@@ -37,13 +37,13 @@ mod manual_clock;
 ))]
 mod matrix;
 #[cfg(all(
-    any(feature = "mysql", feature = "postgres"),
+    any(feature = "mongodb", feature = "mysql", feature = "postgres"),
     feature = "quorum",
     feature = "redis",
     feature = "sqlite"
 ))]
 mod mixed;
-#[cfg(feature = "mongodb")]
+#[cfg(all(feature = "mongodb", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod mongodb;
 #[cfg(all(feature = "mysql", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod mysql;

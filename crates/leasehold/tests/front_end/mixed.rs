@@ -1,17 +1,16 @@
-//! A quorum of a SQL server, a Redis server and a SQLite file.
+//! A quorum of a server, a Redis server and a SQLite file.
 
 use leasehold::Locker;
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::until;
 
-/// `kill` ends the SQL server, whose URL this is.
-pub(crate) async fn decides(sql: String, kill: impl FnOnce()) {
+/// `kill` ends the server whose URL this is.
+pub(crate) async fn decides(server: String, kill: impl FnOnce()) {
     let redis = Server::start(DURABLE).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", directory.path().join("locks.db").display());
-    let nodes = [sql, redis.store_url(), file];
-    let encoded = |url: &String| url.replace('?', "%3F").replace('&', "%26").replace('=', "%3D");
-    let url = format!("quorum:?node={}", nodes.each_ref().map(encoded).join("&node="));
+    let nodes = [server, redis.store_url(), file];
+    let url = url(&nodes);
     let (locks, others) =
         (Locker::connect(&url).await.unwrap(), Locker::connect(&url).await.unwrap());
     let guard = locks.lock("k").await.unwrap();
@@ -24,6 +23,12 @@ pub(crate) async fn decides(sql: String, kill: impl FnOnce()) {
     assert!(others.try_lock("k").await.unwrap().is_none());
     guard.release().await.unwrap();
     until(async || others.try_lock("k").await.unwrap().is_some()).await;
+}
+
+/// The URL of a quorum of these nodes.
+pub(crate) fn url(nodes: &[String]) -> String {
+    let encoded = |url: &String| url.replace('?', "%3F").replace('&', "%26").replace('=', "%3D");
+    format!("quorum:?node={}", nodes.iter().map(encoded).collect::<Vec<_>>().join("&node="))
 }
 
 async fn is_at_each(nodes: &[String]) -> bool {

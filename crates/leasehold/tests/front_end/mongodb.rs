@@ -1,11 +1,14 @@
-//! The front end on a real replica set of MongoDB.
+//! The front end on real servers of MongoDB.
 
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use leasehold::{ErrorKind, Level, Locker, LostReason, Ttl, Wait};
+use leasehold_testkit::mongodb::Server;
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
-use leasehold_testkit::{LONG, SECOND, in_time};
+use leasehold_testkit::{LONG, SECOND, in_time, redis, until};
+
+use crate::mixed;
 
 /// A replica set of one, and a `Locker` on it.
 async fn setup(options: &str) -> (ReplicaSet, Locker) {
@@ -50,14 +53,63 @@ async fn a_release_hands_over_to_another_process_at_once() {
     next.release().await.unwrap();
 }
 
+/// Without wake-ups on a server alone.
 #[tokio::test]
 async fn a_leader_is_elected_and_followed_by_another() {
-    let (set, locks) = setup("&skew=0s").await;
-    let others = Locker::connect(&format!("{}&skew=0s", set.url())).await.unwrap();
+    let (set, _) = setup("").await;
+    elects(&format!("{}&skew=0s", set.url())).await;
+    let alone = Server::start(&[]).await.unwrap();
+    elects(&format!("{}?skew=0s", alone.url())).await;
+}
+
+async fn elects(url: &str) {
+    let locks = Locker::connect_unchecked(url).await.unwrap();
+    locks.prepare().await.unwrap();
+    let others = Locker::connect(url).await.unwrap();
     assert_eq!(others.level(), Level::Fenced);
     let first = locks.election("job").campaign().await.unwrap();
-    let election = others.election("job");
+    let (token, election) = (first.token(), others.election("job"));
     let (second, resigned) = tokio::join!(in_time(election.campaign()), first.resign());
     resigned.unwrap();
-    assert!(second.unwrap().is_leader());
+    let second = second.unwrap();
+    assert!(second.is_leader() && second.token() > token);
+}
+
+#[tokio::test]
+async fn a_quorum_of_different_stores_decides() {
+    let (set, _) = setup("").await;
+    mixed::decides(format!("{}&skew=0s", set.url()), || set.nodes[0].kill()).await;
+}
+
+#[tokio::test]
+async fn a_node_of_a_fenced_quorum_has_no_clients_of_mongo_lock() {
+    let (set, _) = setup("").await;
+    let redis = redis::Server::start(redis::DURABLE).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", directory.path().join("locks.db").display());
+    let url = |skew| {
+        let nodes = [format!("{}&skew={skew}", set.url()), redis.store_url(), file.clone()];
+        format!("{}&fenced=1", mixed::url(&nodes))
+    };
+    let error = Locker::connect(&url("1s")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("tokens that cannot be raised"), "{error}");
+
+    let locks = Locker::connect(&url("0s")).await.unwrap();
+    assert_eq!(locks.level(), Level::Fenced);
+    let mut before = None;
+    let mut passes = async || {
+        let guard = locks.lock("k").await.unwrap();
+        assert!(guard.token() > before, "{:?} after {before:?}", guard.token());
+        before = guard.token();
+        guard.release().await.unwrap();
+    };
+    passes().await;
+    // Either majority without one of them continues the tokens of the other.
+    redis.kill();
+    passes().await;
+    redis.restart().await.unwrap();
+    set.nodes[0].kill();
+    until(async || locks.try_lock("reaches both").await.is_ok()).await;
+    passes().await;
 }
