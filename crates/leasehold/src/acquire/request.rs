@@ -238,6 +238,11 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(delay), |options, delay| options.lock_delay = delay)
     }
 
+    /// Sets the host that a listing shows, in place of the one in the `Locker`'s note.
+    pub fn host(self, host: &str) -> Self {
+        self.set(Ok::<_, Error>(host.to_owned()), |options, host| options.host = Some(host))
+    }
+
     /// Sets the comment that a listing shows.
     pub fn comment(self, comment: &str) -> Self {
         self.set(Ok::<_, Error>(comment.to_owned()), |options, comment| {

@@ -72,6 +72,9 @@ impl LockSpec {
             )));
         }
         let mut note = inner.note.clone();
+        if let Some(host) = &options.host {
+            note = note.with_host(host)?;
+        }
         if let Some(comment) = &options.comment {
             note = note.with_comment(comment)?;
         }

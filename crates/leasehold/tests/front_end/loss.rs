@@ -271,7 +271,7 @@ async fn a_pause_longer_than_the_term_is_noticed_as_a_loss_first() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_an_event_and_carries_all_that_a_quorum_needs() {
     let store = Flaky::new();
-    let guard = store.locks().lock("k").group("o").comment("why").await.unwrap();
+    let guard = store.locks().lock("k").group("o").host("db-3").comment("why").await.unwrap();
     let mut events = guard.events();
     store.on_renew([Fault::LostRequest]);
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -281,6 +281,7 @@ async fn a_renewal_that_fails_is_an_event_and_carries_all_that_a_quorum_needs() 
     assert_eq!(renewals.len(), 2);
     for renewal in renewals {
         assert_eq!(renewal.group().map(|group| group.as_str()), Some("o"));
+        assert_eq!(renewal.note().host(), Some("db-3"));
         assert_eq!(renewal.note().comment(), Some("why"));
         assert!(renewal.note().pid().is_some());
         assert_eq!(renewal.token(), guard.token());

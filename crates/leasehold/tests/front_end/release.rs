@@ -156,14 +156,16 @@ async fn status_and_list_show_held_keys() {
     let store = Flaky::new();
     let locks = store.locks();
     assert!(!locks.is_held("k").await.unwrap());
-    let guard = locks.lock("k").comment("why").group("me").await.unwrap();
+    let guard = locks.lock("k").host("db-3").comment("why").group("me").await.unwrap();
     let status = locks.status("k").await.unwrap();
     assert_eq!(status.len(), 1);
     assert_eq!(status[0].id.as_ref(), Some(&guard.lease().id));
+    assert_eq!(status[0].note.host(), Some("db-3"));
     assert_eq!(status[0].note.comment(), Some("why"));
     assert_eq!(status[0].note.pid(), Some(std::process::id()));
     assert!(locks.is_held("k").await.unwrap());
     assert_eq!(locks.status("").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(locks.lock("l").host("").await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[tokio::test(start_paused = true)]
