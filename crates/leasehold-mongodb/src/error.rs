@@ -65,6 +65,10 @@ fn of_command(server: &str, error: &CommandError) -> Error {
         // AuthenticationFailed, UserNotFound.
         18 | 11 => refused_login(server, message),
         code if is_missing_index(code, message) => no_index(server),
+        // BadValue.
+        2 if message.contains("does not have journaling enabled") => Error::incompatible(format!(
+            "{replied}; the store needs a server with a journal, without which it would forget leases when it ends"
+        )),
         // NotWritablePrimary, NotPrimaryNoSecondaryOk, and the older code: it did not begin.
         10_107 | 13_435 | 10_058 | WRITE_CONFLICT => {
             Error::unavailable(Effect::NotApplied, replied)

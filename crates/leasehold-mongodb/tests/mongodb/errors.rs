@@ -236,3 +236,26 @@ async fn a_damaged_document_is_corrupt_and_its_key_is_never_granted() {
         command(&server, doc! { "delete": "locks", "deletes": [delete] }).await;
     }
 }
+
+/// What forgets leases when it ends.
+#[tokio::test]
+async fn a_server_that_keeps_nothing_on_disk_is_noticed() {
+    let in_memory = Server::start(&["--storageEngine", "ephemeralForTest"]).await.unwrap();
+    let unjournaled = Server::start(&["--nojournal"]).await.unwrap();
+    for (server, is_durable) in [(in_memory, false), (unjournaled, true)] {
+        let store = store(&server).await;
+        let part = "needs a server with a journal";
+        assert_error(&store.prepare().await.unwrap_err(), Incompatible, Effect::NotApplied, part);
+        let index =
+            doc! { "key": { "resource": 1 }, "name": "resource_1", "unique": true, "sparse": true };
+        command(&server, doc! { "createIndexes": "locks", "indexes": [index] }).await;
+        let refused = store.acquire(&request("k")).await.unwrap_err();
+        assert_error(&refused, Incompatible, Effect::NotApplied, part);
+        let health = store.check().await.unwrap();
+        assert_eq!(health.durable, is_durable);
+        if !is_durable {
+            assert_eq!(health.level, Level::BestEffort);
+            assert!(health.hazards.iter().any(|hazard| hazard.contains("in memory")));
+        }
+    }
+}
