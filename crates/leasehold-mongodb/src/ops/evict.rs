@@ -93,11 +93,6 @@ impl Inner {
                     }
                 };
                 let left = limit - reply.removed.len() - reply.counters_forgotten;
-                if left == 0 {
-                    self.set_purged_to(Some(key));
-                    reply.more = true;
-                    return Ok(reply);
-                }
                 let one = EvictRequest::expired(wanted.clone()).with_limit(left);
                 let mut would = self.rules();
                 would.insert(key.clone(), stored.entry.clone());
@@ -119,6 +114,12 @@ impl Inner {
                 };
                 reply.removed.extend(done.removed);
                 reply.counters_forgotten += done.counters_forgotten;
+                if reply.removed.len() + reply.counters_forgotten == limit {
+                    // More of this key may be over.
+                    self.set_purged_to(Some(key));
+                    reply.more = true;
+                    return Ok(reply);
+                }
             }
             if !more {
                 break;
@@ -126,7 +127,6 @@ impl Inner {
             from = found.last().and_then(|last| Key::new(last.get_str("resource").ok()?).ok());
         }
         self.set_purged_to(None);
-        reply.more = reply.removed.len() + reply.counters_forgotten == limit;
         Ok(reply)
     }
 

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, FencingToken, Key, LeaseId, Mode, ReleaseEntry,
-    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    AcquireReply, AcquireRequest, Claims, EvictRequest, FencingToken, Filter, Key, LeaseId, Mode,
+    ReleaseEntry, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl, table,
 };
 use leasehold_mongodb::MongodbStore;
 use leasehold_testkit::mongodb::Server;
+use leasehold_testkit::requests::{acquire, granted};
+
+use crate::on_clock::OnClock;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -34,4 +37,25 @@ async fn a_raise_raises_the_token_and_the_counter_of_its_key() {
     assert_eq!(token(&store, &request).await, high);
     store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key])])).await.unwrap();
     assert!(token(&store, &request).await > high);
+}
+
+/// Of each key two things are over: its lease, and its counter.
+#[tokio::test]
+async fn purges_of_one_thing_at_a_time_leave_nothing() {
+    let on = OnClock::new().await;
+    for key in ["a", "b"] {
+        granted(on.store.acquire(&acquire(key, "holder", Mode::Exclusive)).await);
+    }
+    on.set.advance(table::FORGET_AFTER + 2 * TTL).unwrap();
+    let one = EvictRequest::expired(Filter::default()).with_limit(1);
+    let (mut removed, mut forgotten) = (0, 0);
+    loop {
+        let purged = on.store.evict(&one).await.unwrap();
+        removed += purged.removed.len();
+        forgotten += purged.counters_forgotten;
+        if !purged.more {
+            break;
+        }
+    }
+    assert_eq!((removed, forgotten), (2, 2));
 }
