@@ -29,6 +29,9 @@ const MOST: usize = 1_000;
 /// The most batches under way where many requests wait.
 const LANES: usize = 2;
 
+/// So long may a busy server take for each request of a batch, without a wait for a document.
+const EACH: Duration = Duration::from_micros(500);
+
 pub(crate) fn batches(inner: &Arc<Inner>) -> Batches<Inner> {
     Batches::new(Arc::clone(inner), MOST, LANES, inner.commands.timeout())
 }
@@ -137,7 +140,8 @@ impl<R: Member> Exchange<R> for Inner {
         if let [one] = requests {
             return vec![outcome(one.alone(self, times).await)];
         }
-        let batch = ObjectId::new();
+        let (batch, number) = (ObjectId::new(), u32::try_from(requests.len()).unwrap_or(u32::MAX));
+        let patience = patience + EACH * number;
         match self.send_together(requests, batch, (begin, patience)).await {
             Ok(Some(found)) => {
                 let replies = requests.iter().map(|request| {

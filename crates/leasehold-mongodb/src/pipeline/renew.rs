@@ -24,14 +24,13 @@ pub(crate) fn given(lease: &RenewEntry, skew: Skew) -> Document {
 
 /// Extends a lease of one key.
 pub(crate) fn pipeline(given: Bson) -> Vec<Document> {
-    stages(given, vec![usable(), found(), outcome()])
+    stages(given, vec![usable(), set(doc! { "lh.sound": is_sound() }), found(), outcome()])
 }
 
 fn found() -> Document {
-    let is_sound = is_sound();
     set(doc! {
-        "lh.inExclusive": all(vec![is_sound.clone(), not_shared(), "$lh.taken".into(), held(EXCLUSIVE)]),
-        "lh.inShared": all(vec![is_sound, "$lh.shared".into(), any(locks(held(EACH)))]),
+        "lh.inExclusive": all(vec!["$lh.sound".into(), not_shared(), "$lh.taken".into(), held(EXCLUSIVE)]),
+        "lh.inShared": all(vec!["$lh.sound".into(), "$lh.shared".into(), any(locks(held(EACH)))]),
     })
 }
 
