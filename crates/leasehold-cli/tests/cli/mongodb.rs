@@ -1,8 +1,9 @@
 //! MongoDB servers, through the built command.
 
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use crate::support::{Running, Store, code, text};
+use crate::support::{Running, Store, code, now, text};
 use leasehold_testkit::mongodb::Server;
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use serde_json::Value;
@@ -83,6 +84,42 @@ fn a_server_alone_serves_every_command() {
 fn a_replica_set_serves_every_command() {
     let set = Runtime::new().unwrap().block_on(ReplicaSet::start(1)).unwrap();
     Mongodb::new(set.url()).holds_lists_and_elects();
+}
+
+#[test]
+fn a_command_and_a_leader_outlive_the_loss_of_the_primary() {
+    let runtime = Runtime::new().unwrap();
+    let set = runtime.block_on(ReplicaSet::start(3)).unwrap();
+    let this = Mongodb::new(set.url());
+    let runs = this.start("run --ttl 15s --json -vv k", "echo held; cat");
+    assert_eq!(runs.line(), "held");
+    let leads = this.start("elect --ttl 15s --json -vv e", "echo led; cat");
+    assert_eq!(leads.line(), "led");
+    runtime.block_on(async {
+        set.primary().await.kill();
+        set.primary().await;
+    });
+    assert_eq!(this.code("run -n k -- true"), 1);
+    assert_eq!(this.code("elect -n e -- true"), 1);
+    for running in [runs, leads] {
+        running.renewed_now();
+        assert_eq!(running.code(), 0);
+    }
+    assert_eq!(this.code("run -n k -- true"), 0);
+    assert_eq!(this.code("elect -n e -- true"), 0);
+}
+
+#[test]
+fn a_command_is_killed_before_the_term_ends_if_no_server_answers() {
+    let server = Runtime::new().unwrap().block_on(Server::start(&[])).unwrap();
+    let this = Mongodb::new(format!("{}?skew=0&timeout=500ms", server.url()));
+    let running = this.start("run --ttl 6s --json -v k", "echo held; cat");
+    assert_eq!(running.line(), "held");
+    server.kill();
+    let killed = now();
+    running.event("ending");
+    assert!(now() - killed < Duration::from_secs(6));
+    assert_eq!(running.code(), 123);
 }
 
 #[test]
