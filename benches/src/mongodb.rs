@@ -27,6 +27,9 @@ use crate::{handover, measure, processor, subjects};
 /// How many tasks share the work.
 const TASKS: [usize; 3] = [1, 16, 64];
 
+/// Pairs whose processor time is measured.
+const PROCESSOR_PAIRS: usize = 3_200;
+
 /// As many connections as the store has at most.
 const POOL: u32 = 64;
 
@@ -48,7 +51,7 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
             pairs::run("a replica set of one", &sides).await?;
         }
         if wanted("processor") {
-            processor::run(&set.nodes[0], &TASKS, &sides).await?;
+            processor::run(&set.nodes[0], PROCESSOR_PAIRS, &TASKS, &sides).await?;
         }
     }
     if wanted("standalone") {
@@ -59,9 +62,7 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
         refusal::run(&set).await?;
     }
     if wanted("handover") {
-        let open = async |connections| {
-            MongodbStore::connect(&format!("{url}&maxPoolSize={connections}")).await
-        };
+        let open = async |connections| prepared(&format!("{url}&maxPoolSize={connections}")).await;
         handover::of_server(open).await?;
     }
     if wanted("waiting") {

@@ -28,7 +28,8 @@ const POOL: usize = 64;
 /// Where the store is among the sides.
 const STORE: usize = 1;
 
-/// How many tasks share the work whose processor time is measured.
+/// Pairs whose processor time is measured, and how many tasks share them.
+const PROCESSOR_PAIRS: usize = 12_800;
 const PROCESSOR_TASKS: [usize; 4] = [1, 16, 64, 256];
 
 /// The most tasks, each with a key.
@@ -103,7 +104,7 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
             pairs::run(&sides, &[as_store, advisory]).await?;
         }
         if wanted("processor") {
-            processor::run(&server, &PROCESSOR_TASKS, &sides).await?;
+            processor::run(&server, PROCESSOR_PAIRS, &PROCESSOR_TASKS, &sides).await?;
         }
         if wanted("peers") {
             peers::run("postgres", &server.url(), &sides[STORE]).await?;
@@ -172,7 +173,7 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
             pairs::run(&sides, &[as_store]).await?;
         }
         if wanted("processor") {
-            processor::run(&server, &PROCESSOR_TASKS, &sides).await?;
+            processor::run(&server, PROCESSOR_PAIRS, &PROCESSOR_TASKS, &sides).await?;
         }
         if wanted("peers") {
             peers::run("mysql", &server.url(), &sides[STORE]).await?;

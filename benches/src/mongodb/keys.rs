@@ -26,8 +26,8 @@ pub(crate) async fn run(set: &ReplicaSet) -> Result<()> {
         );
         head();
         let sides = sides(&store, &client, count);
-        for (tasks, pairs) in [(1, 40), (16, 10)] {
-            rows(&sides, Amount { tasks, pairs, rounds: 7 }).await?;
+        for tasks in [1, 16] {
+            rows(&sides, Amount { tasks, pairs: (80 / count).max(4), rounds: 5 }).await?;
         }
         println!();
     }
