@@ -14,6 +14,7 @@ mod on_clock;
 mod privileges;
 mod race;
 mod sides;
+mod stall;
 mod tokens;
 mod urls;
 mod waiting;
