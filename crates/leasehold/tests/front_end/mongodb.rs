@@ -69,9 +69,10 @@ async fn elects(url: &str) {
     assert_eq!(others.level(), Level::Fenced);
     let first = locks.election("job").campaign().await.unwrap();
     let (token, election) = (first.token(), others.election("job"));
-    let (second, resigned) = tokio::join!(in_time(election.campaign()), first.resign());
-    resigned.unwrap();
-    let second = second.unwrap();
+    let mut campaign = Box::pin(in_time(election.campaign()));
+    assert!(tokio::time::timeout(SECOND, &mut campaign).await.is_err());
+    first.resign().await.unwrap();
+    let second = campaign.await.unwrap();
     assert!(second.is_leader() && second.token() > token);
 }
 
