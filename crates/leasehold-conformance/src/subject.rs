@@ -278,14 +278,18 @@ impl Reports {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exchanges {
-    /// An acquire that is granted or confirmed.
+    /// An acquire that is granted.
     pub acquire: usize,
+    /// An acquire that is sent again and confirmed.
+    pub confirmation: usize,
     /// An acquire that is refused.
     pub refusal: usize,
     /// A renewal.
     pub renew: usize,
     /// A release.
     pub release: usize,
+    /// A release of what is not held.
+    pub not_held: usize,
     /// A page of a listing, or a look-up by key.
     pub list: usize,
     /// A purge.
@@ -305,9 +309,11 @@ impl Exchanges {
     pub fn one() -> Self {
         Self {
             acquire: 1,
+            confirmation: 1,
             refusal: 1,
             renew: 1,
             release: 1,
+            not_held: 1,
             list: 1,
             purge: 1,
             evict: 1,

@@ -53,6 +53,22 @@ pub(crate) enum Shows {
     AfterCreating,
 }
 
+/// An update of the document of one key that fits a query.
+pub(crate) struct Change {
+    pub(crate) query: Document,
+    pub(crate) update: Bson,
+    pub(crate) shows: Shows,
+}
+
+/// What became of a [`Change`].
+pub(crate) enum Modified {
+    Done(Updated),
+    /// Another client's transaction held the document for the whole patience.
+    Locked,
+    /// The key has a document that does not fit the query.
+    Exists(Failure),
+}
+
 impl Commands {
     pub(crate) fn new(
         client: Client,
@@ -134,48 +150,66 @@ impl Commands {
         self.run(command, until, None).await
     }
 
-    /// Updates the document of a key by a pipeline. A race to create it is run again: someone else has created it. `None` if
-    /// another client's transaction held the document for the whole patience.
+    /// Updates the document of a key by a pipeline, whatever it holds. `None` if another client's transaction held the document
+    /// for the whole patience.
     pub(crate) async fn update(
         &self,
         key: &str,
         pipeline: &[Document],
         shows: Shows,
-        (until, patience): Times,
+        times: Times,
     ) -> Result<Option<Updated>> {
-        let sent = SystemClock::new().now();
+        let change = Change { query: doc! { "resource": key }, update: pipeline.into(), shows };
         loop {
-            let mut command = doc! {
-                "findAndModify": self.collection(),
-                "query": { "resource": key },
-                "update": pipeline,
-                "upsert": shows == Shows::AfterCreating,
-                "new": shows != Shows::Before,
-                "fields": projection(),
-                "hint": INDEX,
-            };
-            if let Some(patience) = patience {
-                command.insert("maxTimeMS", milliseconds(patience));
-            }
-            match self.write(command, until).await {
-                Err(failure) if patience.is_some() && failure.code() == Some(OUT_OF_TIME) => {
-                    return Ok(None);
+            match self.modify(&change, times).await? {
+                Modified::Done(updated) => return Ok(Some(updated)),
+                Modified::Locked => return Ok(None),
+                Modified::Exists(failure) if times.0.left().is_zero() => {
+                    return Err(self.error(failure, times.0));
                 }
-                Err(failure)
-                    if failure.code() == Some(DUPLICATE_KEY) && !until.left().is_zero() => {}
-                Err(failure) => return Err(self.error(failure, until)),
-                Ok(mut reply) => {
-                    self.is_on_majority(&reply, (until, patience)).await?;
-                    let took = SystemClock::new().now().saturating_sub(sent);
-                    let document = match reply.remove("value") {
-                        Some(Bson::Document(document)) => Some(document),
-                        Some(Bson::Null) => None,
-                        _ => return Err(unexpected(self.server(), "no value")),
-                    };
-                    return Ok(Some(Updated { document, took }));
-                }
+                // Someone else has created it.
+                Modified::Exists(_) => {}
             }
         }
+    }
+
+    /// Sends an update of the document of one key.
+    pub(crate) async fn modify(
+        &self,
+        change: &Change,
+        (until, patience): Times,
+    ) -> Result<Modified> {
+        let sent = SystemClock::new().now();
+        let mut command = doc! {
+            "findAndModify": self.collection(),
+            "query": &change.query,
+            "update": &change.update,
+            "upsert": change.shows == Shows::AfterCreating,
+            "new": change.shows != Shows::Before,
+            "fields": projection(),
+            "hint": INDEX,
+        };
+        if let Some(patience) = patience {
+            command.insert("maxTimeMS", milliseconds(patience));
+        }
+        let mut reply = match self.write(command, until).await {
+            Ok(reply) => reply,
+            Err(failure) if patience.is_some() && failure.code() == Some(OUT_OF_TIME) => {
+                return Ok(Modified::Locked);
+            }
+            Err(failure) if failure.code() == Some(DUPLICATE_KEY) => {
+                return Ok(Modified::Exists(failure));
+            }
+            Err(failure) => return Err(self.error(failure, until)),
+        };
+        self.is_on_majority(&reply, (until, patience)).await?;
+        let took = SystemClock::new().now().saturating_sub(sent);
+        let document = match reply.remove("value") {
+            Some(Bson::Document(document)) => Some(document),
+            Some(Bson::Null) => None,
+            _ => return Err(unexpected(self.server(), "no value")),
+        };
+        Ok(Modified::Done(Updated { document, took }))
     }
 
     /// Ends when a majority of the replica set has what the command of this reply wrote.

@@ -41,6 +41,7 @@ mod pipeline;
 mod record;
 mod schema;
 mod server;
+mod simple;
 mod store;
 mod wakeups;
 

@@ -13,6 +13,7 @@ use leasehold_driver::Deadline;
 use leasehold_driver::batches::Batches;
 
 use crate::batch::{Member, batches};
+use crate::commands::{Change, Modified, Times, Updated};
 use crate::error::unanswered;
 use crate::inner::Inner;
 
@@ -43,6 +44,23 @@ impl Leases {
 async fn alone<R: Member>(inner: Arc<Inner>, request: Arc<R>, until: Deadline) -> Result<R::Reply> {
     let reply = request.alone(&inner, (until, None)).await?;
     reply.ok_or_else(|| unanswered(inner.commands.server(), until.limit(), Effect::Unknown))
+}
+
+impl Inner {
+    /// Sends a change, if there is one. `None` if the key has no document that fits it; within, as of
+    /// [`Commands::update`](crate::commands::Commands::update).
+    async fn modify(
+        &self,
+        change: Option<Change>,
+        times: Times,
+    ) -> Result<Option<Option<Updated>>> {
+        let Some(change) = change else { return Ok(None) };
+        Ok(match self.commands.modify(&change, times).await? {
+            Modified::Done(updated) => updated.document.is_some().then_some(Some(updated)),
+            Modified::Locked => Some(None),
+            Modified::Exists(_) => None,
+        })
+    }
 }
 
 /// An error about the document of a key.

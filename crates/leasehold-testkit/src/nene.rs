@@ -61,8 +61,10 @@ pub fn reports() -> Reports {
     // It looks at each lease and then writes it.
     reports.exchanges.each_lease = true;
     reports.exchanges.acquire = 2;
+    reports.exchanges.confirmation = 2;
     reports.exchanges.renew = 2;
     reports.exchanges.release = 2;
+    reports.exchanges.not_held = 2;
     reports.exchanges.evict = 2;
     reports.exchanges.check = 4;
     reports

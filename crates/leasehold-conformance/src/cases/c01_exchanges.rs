@@ -91,7 +91,7 @@ async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> CaseRes
         behind.client.refuse(&other).await?;
         count.at_most(most(allowed.refusal), "a refused acquire").await?;
         behind.client.confirm(&lease).await?;
-        count.at_most(most(allowed.acquire), "an acquire that was sent again").await?;
+        count.at_most(most(allowed.confirmation), "an acquire that was sent again").await?;
         behind.client.held(&lease, lease.term).await?;
         count.at_most(most(allowed.renew), "a renewal").await?;
         store.list(&ListRequest::new(Filter::default().with_keys(lease.keys()))).await?;
@@ -101,7 +101,7 @@ async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> CaseRes
         behind.client.released(&lease).await?;
         count.at_most(most(allowed.release), "a release").await?;
         behind.client.not_held(&lease).await?;
-        count.at_most(most(allowed.release), "a release of what is not held").await?;
+        count.at_most(most(allowed.not_held), "a release of what is not held").await?;
         behind.client.evict(EvictRequest::expired(Filter::default())).await?;
         count.at_most(most(allowed.purge), "a purge").await?;
         let target = fixture.exclusive_all(keys);

@@ -1,7 +1,7 @@
 use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claim, Error, Granted, Key, LeaseId, ReleaseEntry, Remaining,
-    Result, Table,
+    AcquireReply, AcquireRequest, Claim, Error, Granted, Key, LeaseId, Mode, ReleaseEntry,
+    Remaining, Result, Table,
 };
 use leasehold_driver::Deadline;
 use mongodb::bson::oid::ObjectId;
@@ -9,13 +9,14 @@ use mongodb::bson::{Bson, Document};
 
 use crate::batch::{Member, Seen};
 use crate::change::{Changed, Ends, end_of};
-use crate::commands::{Shows, Times, Updated};
+use crate::commands::{Modified, Shows, Times, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::unexpected;
 use crate::inner::{Inner, rest};
 use crate::ops::{Leases, of_key};
 use crate::pipeline;
 use crate::record::no_token;
+use crate::simple;
 
 impl Leases {
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
@@ -72,6 +73,15 @@ impl Inner {
         times: Times,
     ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
+        if claim.mode == Mode::Exclusive {
+            match self.commands.modify(&simple::acquire(request, self.skew), times).await? {
+                Modified::Done(taken) => {
+                    return self.decided(request, self.stored(&claim.key, &taken)?);
+                }
+                Modified::Locked => return Ok(None),
+                Modified::Exists(_) => {}
+            }
+        }
         let given =
             pipeline::given(pipeline::acquire::given(request, self.limited(claim.mode), self.skew));
         let (key, pipeline) = (claim.key.as_str(), pipeline::acquire::pipeline(given));

@@ -16,6 +16,7 @@ use crate::error::unanswered;
 use crate::inner::Inner;
 use crate::ops::Leases;
 use crate::pipeline;
+use crate::simple;
 
 impl Leases {
     pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
@@ -84,9 +85,16 @@ impl Inner {
         let [key] = lease.keys() else {
             return self.release_many(lease, &request, times.0).await.map(Some);
         };
-        let given = pipeline::given(pipeline::release::given(lease, self.skew, None));
-        let pipeline = pipeline::release::pipeline(given);
-        let updated = self.commands.update(key.as_str(), &pipeline, Shows::Before, times).await?;
+        // A batch may have left a trace that only the document before shows.
+        let simple = simple::release(lease).filter(|_| after.is_none());
+        let updated = match self.modify(simple, times).await? {
+            Some(released) => released,
+            None => {
+                let given = pipeline::given(pipeline::release::given(lease, self.skew, None));
+                let pipeline = pipeline::release::pipeline(given);
+                self.commands.update(key.as_str(), &pipeline, Shows::Before, times).await?
+            }
+        };
         let Some(updated) = updated else { return Ok(None) };
         let Some(document) = &updated.document else {
             return Ok(Some(ReleaseOutcome::NotHeld));

@@ -18,6 +18,7 @@ use crate::inner::{Inner, rest};
 use crate::ops::{Leases, alone, of_key};
 use crate::pipeline;
 use crate::record::no_token;
+use crate::simple;
 
 impl Leases {
     pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
@@ -110,9 +111,14 @@ impl Inner {
 
     async fn renew_one(&self, lease: &RenewEntry, times: Times) -> Result<Option<RenewOutcome>> {
         let key = &lease.claims().first().key;
-        let given = pipeline::given(pipeline::renew::given(lease, self.skew));
-        let pipeline = pipeline::renew::pipeline(given);
-        let updated = self.commands.update(key.as_str(), &pipeline, Shows::After, times).await?;
+        let updated = match self.modify(simple::renew(lease, self.skew), times).await? {
+            Some(renewed) => renewed,
+            None => {
+                let given = pipeline::given(pipeline::renew::given(lease, self.skew));
+                let pipeline = pipeline::renew::pipeline(given);
+                self.commands.update(key.as_str(), &pipeline, Shows::After, times).await?
+            }
+        };
         let Some(updated) = updated else { return Ok(None) };
         if updated.document.is_none() {
             return Ok(Some(RenewOutcome::Lost(Some(LostReason::Gone))));

@@ -96,6 +96,22 @@ async fn what_arrives_together_is_sent_together() {
     }
 }
 
+#[tokio::test]
+async fn a_lone_request_about_an_exclusive_lease_is_one_command() {
+    let (set, store) = start("30s").await;
+    let mut before = commands(&set).await[0];
+    // The first time, there is no document.
+    for lease in ["a", "b"] {
+        granted(store.acquire(&acquire("k", lease, Mode::Exclusive)).await);
+        is_renewed(&store, "k", lease, Mode::Exclusive).await;
+        let released = store.release(&releases(&["k".to_owned()], lease)).await.unwrap().leases;
+        assert!(matches!(released[..], [ReleaseOutcome::Released]), "{released:?}");
+        let after = commands(&set).await[0];
+        assert_eq!(after - before, 3);
+        before = after;
+    }
+}
+
 /// The batch is given up after it has ended the leases of the other keys.
 #[tokio::test]
 async fn a_document_that_another_transaction_holds_stops_no_other_key() {

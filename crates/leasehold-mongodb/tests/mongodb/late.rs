@@ -9,6 +9,7 @@ use leasehold_core::{
 };
 use leasehold_mongodb::MongodbStore;
 use leasehold_mongodb::mongodb::ClientSession;
+use leasehold_mongodb::mongodb::bson::doc;
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, is_renewed, key, renewed};
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -82,6 +83,18 @@ async fn a_renewal_that_waited_past_the_end_is_undone() {
         is_expired(on.late(&name, commits, renewed(&on.store, &renewal(&lease))).await);
         is_undone(&on.store, &name).await;
     }
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_sent_after_the_end_writes_nothing() {
+    let on = OnClock::new().await;
+    let lease = lease("k", Mode::Exclusive);
+    granted(on.store.acquire(&lease).await);
+    on.passes(ALMOST + PAST);
+    let document = async || on.collection.find_one(doc! { "resource": "k" }).await.unwrap();
+    let before = document().await;
+    is_expired(renewed(&on.store, &renewal(&lease)).await);
+    assert_eq!(document().await, before);
 }
 
 #[tokio::test]

@@ -74,6 +74,7 @@ impl Subject for Quorum {
         reports.winner = false;
         // Nodes mint tokens from their own clocks, so a grant may have to raise them.
         reports.exchanges.acquire = if self.fenced { 2 } else { 1 };
+        reports.exchanges.confirmation = reports.exchanges.acquire;
         reports.exchanges.evict = 2;
         reports
     }
