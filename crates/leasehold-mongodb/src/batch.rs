@@ -15,11 +15,10 @@ use mongodb::bson::{Bson, Document, doc};
 use crate::commands::{INDEX, Times};
 use crate::document::{Stored, ended_by};
 use crate::error::{
-    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, is_missing_index, no_index, refused_update,
+    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, is_missing_index, no_index, of_key, refused_update,
     unanswered, unexpected,
 };
 use crate::inner::Inner;
-use crate::ops::of_key;
 use crate::pipeline::{given_by_key, new_document};
 use crate::record::{integer, milliseconds};
 

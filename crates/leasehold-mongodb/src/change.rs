@@ -204,7 +204,7 @@ impl Commands {
             let document = found.iter().filter_map(Bson::as_document).find(of_key);
             let stored = document.map(|document| skew.read(document)).transpose();
             let mut stored =
-                stored.map_err(|error| Step::Failed(crate::ops::of_key(error, key)))?;
+                stored.map_err(|error| Step::Failed(crate::error::of_key(error, key)))?;
             if let Some(stored) = &mut stored {
                 if ends == Ends::OfExclusion {
                     stored.entry = stored.excluding(skew);

@@ -143,3 +143,9 @@ fn distrusted(server: &str, why: &str) -> Error {
 pub(crate) fn unreachable(server: &str, why: &str) -> Error {
     Error::unavailable(Effect::NotApplied, format!("no server of {server} can be used ({why})"))
 }
+
+/// An error about the document of a key.
+pub(crate) fn of_key(error: Error, key: &leasehold_core::Key) -> Error {
+    let message = format!("the document of {key:?} is damaged: {error}");
+    Error::corrupt(message).with_effect(error.effect())
+}

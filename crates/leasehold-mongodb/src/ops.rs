@@ -8,7 +8,7 @@ mod renew;
 
 use std::sync::Arc;
 
-use leasehold_core::{Effect, Error, Key, Result};
+use leasehold_core::{Effect, Result};
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::Batches;
 
@@ -61,10 +61,4 @@ impl Inner {
             Modified::Exists(_) => None,
         })
     }
-}
-
-/// An error about the document of a key.
-pub(crate) fn of_key(error: Error, key: &Key) -> Error {
-    let message = format!("the document of {key:?} is damaged: {error}");
-    Error::corrupt(message).with_effect(error.effect())
 }

@@ -5,8 +5,8 @@ use leasehold_driver::Deadline;
 use mongodb::bson::{Bson, Document, doc};
 
 use crate::document::projection;
+use crate::error::of_key;
 use crate::inner::Inner;
-use crate::ops::of_key;
 
 /// The most documents that one command reads.
 const STEP: usize = 1_000;
