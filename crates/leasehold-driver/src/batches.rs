@@ -27,7 +27,7 @@ use crate::{Deadline, outliving};
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
 ///
-/// A batch that stalls keeps others waiting only as long as they are willing to [`pass`](Self::pass) it: then another
+/// A batch that stalls keeps others waiting only as long as they are willing to pass it: then another
 /// lane opens, for requests whose keys are in no unanswered batch, and for those that may pass an unanswered one of their
 /// key. There is one lane more than batches under way.
 ///
