@@ -13,8 +13,11 @@ const INTEGERS: [&str; 2] = ["int", "long"];
 fn simple(key: &str) -> Document {
     doc! {
         "resource": key,
+        // An array matches what its elements do.
+        "exclusive": { "$not": { "$type": "array" } },
+        "shared": { "$not": { "$type": "array" } },
         "shared.count": { "$eq": 0_i64, "$type": INTEGERS },
-        "shared.locks": { "$eq": [], "$type": "array" },
+        "shared.locks": { "$eq": [], "$size": 0 },
         "evicted": { "$exists": false },
     }
 }
@@ -68,8 +71,13 @@ pub(crate) fn renew(lease: &RenewEntry, skew: Skew) -> Option<Change> {
     let mut query = held(lease.claims().first().key.as_str(), lease.id(), lease.token());
     query.insert("exclusive.expiresAt", doc! { "$type": "date" });
     query.insert("exclusive.skew", doc! { "$type": INTEGERS });
+    // It may be evaluated before the rest of the query.
+    let are_usable = doc! { "$and": [
+        { "$eq": [{ "$type": "$exclusive.expiresAt" }, "date"] },
+        { "$isNumber": "$exclusive.skew" },
+    ] };
     let end = doc! { "$subtract": ["$exclusive.expiresAt", "$exclusive.skew"] };
-    query.insert("$expr", doc! { "$lt": ["$$NOW", end] });
+    query.insert("$expr", doc! { "$cond": [are_usable, { "$lt": ["$$NOW", end] }, false] });
     let end = doc! { "$add": ["$$NOW", milliseconds(term + skew.0)] };
     let set = doc! {
         "exclusive.renewedAt": "$$NOW",

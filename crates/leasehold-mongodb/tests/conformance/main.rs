@@ -132,6 +132,8 @@ impl Subject for Mongodb {
         reports.exchanges.evict = 2;
         // What is not simple is tried again by a pipeline: a key that is held, or whose document has a mark of an eviction.
         reports.exchanges.acquire = 2;
+        reports.exchanges.renew = 2;
+        reports.exchanges.release = 2;
         reports.exchanges.refusal = 2;
         reports.exchanges.confirmation = 2;
         reports.exchanges.not_held = 2;
