@@ -73,7 +73,7 @@ async fn each_failure_of_the_server_has_its_kind_and_effect() {
         fail(&server, times, fails).await;
         let error = store.acquire(&request("k")).await.unwrap_err();
         assert_error(&error, kind, effect, "mongodb acquire");
-        assert!(std::error::Error::source(&error).is_none(), "{error:?}");
+        assert!(error.cause().is_none(), "{error:?}");
     }
     let closed = doc! { "failCommands": ["findAndModify"], "closeConnection": true };
     fail_once(&server, closed).await;

@@ -27,7 +27,7 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
         assert_eq!(guard.remaining(), Remaining::For(secs(0)));
         let error = guard.ensure_held().unwrap_err();
         assert!(error.to_string().contains(cause), "{error}");
-        assert!(std::error::Error::source(&error).is_some(), "{error}");
+        assert!(error.cause().is_some(), "{error}");
         store.up();
         assert!(!guard.is_held(), "loss is sticky");
     }
