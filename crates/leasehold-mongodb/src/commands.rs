@@ -63,7 +63,7 @@ pub(crate) struct Change {
 /// What became of a [`Change`].
 pub(crate) enum Modified {
     Done(Updated),
-    /// Another client's transaction held the document for the whole patience.
+    /// It took longer than the patience: another client's transaction held the document, or a majority did not have it yet.
     Locked,
     /// The key has a document that does not fit the query.
     Exists(Failure),
@@ -202,7 +202,13 @@ impl Commands {
             }
             Err(failure) => return Err(self.error(failure, until)),
         };
-        self.is_on_majority(&reply, (until, patience)).await?;
+        match error::of_write_concern(self.server(), &reply) {
+            // Another primary may not have it: the same request, sent again, finds out. A release would find nothing.
+            Err(_) if is_given_up(&reply, patience) && change.shows != Shows::Before => {
+                return Ok(Modified::Locked);
+            }
+            other => other?,
+        }
         let took = SystemClock::new().now().saturating_sub(sent);
         let document = match reply.remove("value") {
             Some(Bson::Document(document)) => Some(document),
@@ -212,15 +218,14 @@ impl Commands {
         Ok(Modified::Done(Updated { document, took }))
     }
 
-    /// Ends when a majority of the replica set has what the command of this reply wrote.
+    /// Ends when a majority of the replica set has what the command of this reply wrote, or another primary has begun: read
+    /// what became of it.
     pub(crate) async fn is_on_majority(
         &self,
         reply: &Document,
         (until, patience): Times,
     ) -> Result<()> {
-        let failure = reply.get_document("writeConcernError");
-        let code = failure.and_then(|failure| failure.get_i32("code")).ok();
-        if patience.is_none() || code != Some(OUT_OF_TIME) {
+        if !is_given_up(reply, patience) {
             return error::of_write_concern(self.server(), reply);
         }
         // A write that changes nothing waits for all that was written before.
@@ -333,6 +338,13 @@ impl Failure {
     pub(crate) fn has_label(&self, label: &str) -> bool {
         matches!(self, Self::Driver(error) if error.contains_label(label))
     }
+}
+
+/// Whether the server waited for a majority until the patience was over.
+fn is_given_up(reply: &Document, patience: Option<Duration>) -> bool {
+    let failure = reply.get_document("writeConcernError");
+    let is_out_of_time = |code| code == OUT_OF_TIME;
+    patience.is_some() && failure.and_then(|one| one.get_i32("code")).is_ok_and(is_out_of_time)
 }
 
 /// What is left of the time limit, in milliseconds, at least one.

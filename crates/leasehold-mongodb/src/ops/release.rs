@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use leasehold_core::table::State;
 use leasehold_core::{
     Effect, Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Table,
     each_or_worst,
@@ -11,7 +12,7 @@ use mongodb::bson::{Bson, Document};
 use crate::batch::{Member, Seen};
 use crate::change::Ends;
 use crate::commands::{Shows, Times};
-use crate::document::ended_by;
+use crate::document::{Stored, ended_by};
 use crate::error::unanswered;
 use crate::inner::Inner;
 use crate::ops::Leases;
@@ -60,16 +61,28 @@ impl Member for ReleaseEntry {
         seen: Seen<'_>,
         _: Deadline,
     ) -> Result<Option<ReleaseOutcome>> {
-        match seen.stored(inner, &self.keys()[0])? {
-            Some(stored) => Ok(Some(seen.ended(&stored)?.unwrap_or(ReleaseOutcome::NotHeld))),
-            None if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
-            // It may have been deleted since.
-            None => {
+        let stored = seen.stored(inner, &self.keys()[0])?;
+        let ended = stored.as_ref().map(|stored| seen.ended(stored)).transpose()?.flatten();
+        match (ended, stored) {
+            (Some(ended), _) => Ok(Some(ended)),
+            (None, Some(stored)) if !is_held(self, &stored) => Ok(Some(ReleaseOutcome::NotHeld)),
+            (None, None) if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
+            // The document may have been deleted since, or be one of another primary.
+            (None, _) => {
                 let timeout = inner.commands.timeout();
                 Err(unanswered(inner.commands.server(), timeout, Effect::Unknown))
             }
         }
     }
+}
+
+/// Whether the lease is there, and not kept.
+fn is_held(lease: &ReleaseEntry, stored: &Stored) -> bool {
+    stored.entry.holders.iter().any(|holder| {
+        holder.id.as_ref() == Some(lease.id())
+            && holder.state == State::Held
+            && lease.token().is_none_or(|token| token == holder.token)
+    })
 }
 
 impl Inner {
@@ -79,8 +92,10 @@ impl Inner {
         &self,
         lease: &ReleaseEntry,
         after: Option<ObjectId>,
-        times: Times,
+        (until, patience): Times,
     ) -> Result<Option<ReleaseOutcome>> {
+        // Sent again, it would not find out whether it ended the lease before.
+        let times = (until, patience.map(|patience| patience.max(until.limit() / 2)));
         let request = ReleaseRequest::new(vec![lease.clone()]);
         let [key] = lease.keys() else {
             return self.release_many(lease, &request, times.0).await.map(Some);
