@@ -44,6 +44,11 @@ impl Deadline {
         self.at.saturating_duration_since(now())
     }
 
+    /// How long the operation has taken.
+    pub fn spent(self) -> Duration {
+        self.limit.saturating_sub(self.left())
+    }
+
     /// What comes before it; `None` if it does not.
     pub async fn bound<T>(self, coming: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout_at(self.at, coming).await.ok()

@@ -1,4 +1,5 @@
 use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::term::micros_up;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claim, Error, Granted, Key, LeaseId, Mode, ReleaseEntry,
     Remaining, Result, Table,
@@ -62,7 +63,7 @@ impl Member for AcquireRequest {
                 return Ok(None);
             }
         }
-        inner.decided(self, stored)
+        inner.decided(self, stored, None)
     }
 }
 
@@ -76,7 +77,7 @@ impl Inner {
         if claim.mode == Mode::Exclusive {
             match self.commands.modify(&simple::acquire(request, self.skew), times).await? {
                 Modified::Done(taken) => {
-                    return self.decided(request, self.stored(&claim.key, &taken)?);
+                    return self.decided(request, self.stored(&claim.key, &taken)?, None);
                 }
                 Modified::Locked => return Ok(None),
                 Modified::Exists(_) => {}
@@ -97,7 +98,11 @@ impl Inner {
                     continue;
                 }
             }
-            let decided = self.decided(request, stored)?;
+            // Without patience it is sent again, and may have been granted before.
+            let (until, patience) = times;
+            let since = stored.now.boot.saturating_sub(until.spent());
+            let since = patience.is_none().then(|| micros_up(since));
+            let decided = self.decided(request, stored, since)?;
             let free = || unexpected(self.commands.server(), "a refusal of a key that is free");
             return decided.ok_or_else(free).map(Some);
         }
@@ -115,14 +120,21 @@ impl Inner {
         self.release_one(&ending, None, (until, None)).await.map(drop)
     }
 
-    /// What a request's document tells about it; `None` if it refuses it and has no reason to.
-    fn decided(&self, request: &AcquireRequest, stored: Stored) -> Result<Option<AcquireReply>> {
+    /// What a request's document tells about it, which has been sent `since` then, in microseconds of the server's clock, if it is
+    /// sent again; `None` if it refuses it and has no reason to.
+    fn decided(
+        &self,
+        request: &AcquireRequest,
+        stored: Stored,
+        since: Option<u64>,
+    ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
         match stored.own(request) {
             Some(holder) if holder.mode.same_kind(claim.mode) => {
                 let left = holder.expires.map(|end| rest(end, stored.now));
                 let left = left.map_or(Remaining::Never, Remaining::For);
-                let fresh = holder.renewed_at.is_none();
+                let is_new = since.is_some_and(|since| holder.granted_at >= since);
+                let fresh = is_new || holder.renewed_at.is_none();
                 let granted = Granted::new(Some(holder.token), left, fresh);
                 Ok(Some(AcquireReply::Granted(granted)))
             }
