@@ -15,10 +15,12 @@ fn simple(key: &str) -> Document {
         "resource": key,
         // An array matches what its elements do.
         "exclusive": { "$not": { "$type": "array" } },
-        "shared": { "$not": { "$type": "array" } },
-        "shared.count": { "$eq": 0_i64, "$type": INTEGERS },
-        "shared.locks": { "$eq": [], "$size": 0 },
+        "shared": { "$eq": { "count": 0_i64, "locks": [] }, "$not": { "$type": "array" } },
+        // A number that is no integer may equal one.
+        "shared.count": { "$type": INTEGERS },
         "evicted": { "$exists": false },
+        // With the limit no token is too great.
+        "counter": { "$type": INTEGERS, "$gt": 0, "$lt": most() },
     }
 }
 
@@ -26,8 +28,6 @@ fn simple(key: &str) -> Document {
 pub(crate) fn acquire(request: &AcquireRequest, skew: Skew) -> Change {
     let mut query = simple(request.claims().first().key.as_str());
     query.insert("exclusive.acquired", false);
-    // With the limit no token is too great.
-    query.insert("counter", doc! { "$type": INTEGERS, "$gt": 0, "$lt": most() });
     let term = milliseconds(request.term().duration().unwrap_or_default() + skew.0);
     let now = doc! { "$multiply": [{ "$toLong": "$$NOW" }, 1_000_i64] };
     let token = doc! { "$max": [now, { "$add": ["$counter", 1_i64] }] };
@@ -50,7 +50,6 @@ pub(crate) fn acquire(request: &AcquireRequest, skew: Skew) -> Change {
 /// A document that this lease has exclusively, by its token too if that is known.
 fn held(key: &str, id: &LeaseId, token: Option<FencingToken>) -> Document {
     let mut query = simple(key);
-    query.insert("counter", doc! { "$type": INTEGERS, "$gt": 0, "$lt": most() });
     query.insert("exclusive.acquired", true);
     query.insert("exclusive.lockId", id_text(id));
     query.insert("exclusive.kept", doc! { "$exists": false });
