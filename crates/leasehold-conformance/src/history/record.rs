@@ -160,7 +160,8 @@ impl<B: Backing> Contender<B> {
         let can = self.store.capabilities();
         let mode = match self.random.within(0..4) {
             0 if can.shared => Mode::SHARED,
-            1 | 2 if can.shared_limit => at_most(2),
+            1 if can.shared_limit => at_most(2),
+            // As many writers as readers, who would otherwise keep them out.
             _ => Mode::Exclusive,
         };
         let first = self.random.below(KEYS.len());
