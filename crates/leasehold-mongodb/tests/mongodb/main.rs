@@ -9,6 +9,7 @@ mod errors;
 mod fail_over;
 mod foreign;
 mod late;
+mod majority;
 mod mongo_lock;
 mod on_clock;
 mod privileges;
