@@ -2,9 +2,10 @@
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireRequest, Effect, ErrorKind, LostReason, Mode, ReleaseEntry, ReleaseOutcome,
-    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    AcquireRequest, Effect, ErrorKind, FencingToken, LostReason, Mode, ReleaseEntry,
+    ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
+use leasehold_mongodb::mongodb::ClientSession;
 use leasehold_mongodb::mongodb::bson::{Document, doc};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::DATABASE;
@@ -112,19 +113,25 @@ async fn a_lone_request_about_an_exclusive_lease_is_one_command() {
     }
 }
 
+/// A transaction of another program that has written an unrelated field of this key's document.
+async fn hold(set: &ReplicaSet, name: &str) -> ClientSession {
+    let client = set.nodes[0].client().unwrap();
+    let mut session = client.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let locks = client.database(DATABASE).collection::<Document>("locks");
+    let update = doc! { "$set": { "unrelated": 1 } };
+    let held = locks.update_one(doc! { "resource": name }, update).session(&mut session);
+    assert_eq!(held.await.unwrap().matched_count, 1);
+    session
+}
+
 /// The batch is given up after it has ended the leases of the other keys.
 #[tokio::test]
 async fn a_document_that_another_transaction_holds_stops_no_other_key() {
     let (set, store) = start("3s").await;
     let names = names(20);
     acquire_all(&store, &names, "a", Mode::Exclusive).await;
-    let client = set.nodes[0].client().unwrap();
-    let mut session = client.start_session().await.unwrap();
-    session.start_transaction().await.unwrap();
-    let locks = client.database(DATABASE).collection::<Document>("locks");
-    let update = doc! { "$set": { "unrelated": 1 } };
-    let held = locks.update_one(doc! { "resource": &names[19] }, update).session(&mut session);
-    assert_eq!(held.await.unwrap().matched_count, 1);
+    let mut session = hold(&set, &names[19]).await;
 
     let leases: Vec<_> = names.iter().map(|name| acquire(name, "a", Mode::Exclusive)).collect();
     let renewed = in_time(store.renew(&renewals(&leases))).await.unwrap().leases;
@@ -138,6 +145,33 @@ async fn a_document_that_another_transaction_holds_stops_no_other_key() {
     let ReleaseOutcome::Failed(error) = last else { panic!("{last:?}") };
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
     session.abort_transaction().await.unwrap();
+}
+
+/// The batch is given up after it has granted the other keys, which are asked for again.
+#[tokio::test]
+async fn acquires_beside_a_document_that_another_transaction_holds_are_fresh() {
+    let (set, store) = start("3s").await;
+    let names = names(20);
+    let (last, others) = names.split_last().unwrap();
+    acquire_all(&store, &names[19..], "before", Mode::Exclusive).await;
+    store.release(&releases(&names[19..], "before")).await.unwrap();
+    let mut session = hold(&set, last).await;
+    let held = acquire(last, "a", Mode::Exclusive);
+    let before = commands(&set).await;
+    let granting = async {
+        let tokens = acquire_all(&store, others, "a", Mode::Exclusive).await;
+        session.abort_transaction().await.unwrap();
+        tokens
+    };
+    let (tokens, held) = in_time(async { tokio::join!(granting, store.acquire(&held)) }).await;
+    assert!(granted(held).fresh);
+    // A batch, which nobody could look at, and each alone.
+    let sent = commands(&set).await;
+    assert!(sent[0] >= before[0] + 20 && sent[1] > before[1] && sent[2] == before[2], "{sent:?}");
+    for (name, token) in others.iter().zip(tokens) {
+        let again = granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+        assert!(!again.fresh && again.token.unwrap().get() == token, "{again:?}");
+    }
 }
 
 #[tokio::test]
@@ -204,6 +238,35 @@ async fn a_release_whose_document_is_gone_is_not_reported_as_not_held() {
     let [gone, other] = &released.unwrap().leases[..] else { panic!() };
     assert!(matches!(gone, ReleaseOutcome::Failed(e) if e.effect() == Effect::Unknown), "{gone:?}");
     assert!(matches!(other, ReleaseOutcome::Released), "{other:?}");
+}
+
+/// Another primary that takes over may have the document as it was before.
+#[tokio::test]
+async fn a_release_whose_lease_is_still_there_is_not_reported_as_not_held() {
+    let setup = Setup::new().await;
+    let names = ["k", "l", "m", "n"].map(str::to_owned);
+    let tokens = acquire_all(&setup.proxied, &names, "a", Mode::Exclusive).await;
+    let of = |name| ReleaseEntry::new(id("a"), [key(name)]);
+    let keeping = ReleaseRequest::new(vec![of("m").with_keep(LONG)]);
+    setup.direct.release(&keeping).await.unwrap();
+    let locks = setup.locks();
+    let before = locks.find_one(doc! { "resource": "k" }).await.unwrap().unwrap();
+    let rolled_back = async {
+        let of_key = doc! { "resource": "k" };
+        assert_eq!(locks.replace_one(of_key, &before).await.unwrap().modified_count, 1);
+    };
+    let of_another = of("n").with_token(FencingToken::new(tokens[3] + 1).unwrap());
+    let releases = ReleaseRequest::new(vec![of("k"), of("l"), of("m"), of_another]);
+    let released = setup.between(setup.proxied.release(&releases), rolled_back).await;
+    let [there, ended, kept, other] = &released.unwrap().leases[..] else { panic!() };
+    assert!(
+        matches!(there, ReleaseOutcome::Failed(e) if e.effect() == Effect::Unknown),
+        "{there:?}"
+    );
+    assert!(matches!(ended, ReleaseOutcome::Released), "{ended:?}");
+    for outcome in [kept, other] {
+        assert!(matches!(outcome, ReleaseOutcome::NotHeld), "{outcome:?}");
+    }
 }
 
 #[tokio::test]
