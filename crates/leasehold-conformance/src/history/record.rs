@@ -158,10 +158,10 @@ impl<B: Backing> Contender<B> {
 
     fn attempt(&mut self) -> Attempt {
         let can = self.store.capabilities();
-        let mode = match self.random.within(0..4) {
+        let mode = match self.random.within(0..5) {
             0 if can.shared => Mode::SHARED,
-            1 if can.shared_limit => at_most(2),
-            // As many writers as readers, who would otherwise keep them out.
+            1 | 2 if can.shared_limit => at_most(2),
+            // Enough writers, whom readers would otherwise keep out.
             _ => Mode::Exclusive,
         };
         let first = self.random.below(KEYS.len());
