@@ -89,7 +89,9 @@ impl Held {
         drop(renewals);
         let last = now();
         let first = first.unwrap_or(last);
-        others.shutdown().await;
+        // It ends after a whole pair, and leaves no lease.
+        samples.close();
+        others.join_all().await;
         let mut during = Vec::new();
         while let Some((start, took)) = samples.recv().await {
             if start + took >= first && start <= last {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::store::Store;
 use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Ttl};
-use leasehold_core::{AcquireRequest, ReleaseEntry, ReleaseRequest};
+use leasehold_core::{AcquireReply, AcquireRequest, ReleaseEntry, ReleaseRequest};
 use leasehold_sqlite::SqliteStore;
 use rusqlite::{Connection, TransactionBehavior, params};
 
@@ -25,7 +25,10 @@ pub(crate) async fn through_locker(locks: &Locker, key: &Key) -> Result<()> {
 pub(crate) async fn through_store(store: &impl Store, key: &Key) -> Result<()> {
     let id = LeaseId::mint()?;
     let claims = Claims::one(key.clone(), Mode::Exclusive);
-    store.acquire(&AcquireRequest::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
+    let acquired = store.acquire(&AcquireRequest::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
+    if let AcquireReply::Refused(refused) = acquired {
+        return Err(Error::unexpected(format!("{key:?} was held: {refused:?}")));
+    }
     store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key.clone()])])).await?;
     Ok(())
 }

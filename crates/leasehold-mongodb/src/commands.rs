@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold_core::term::micros_up;
 use leasehold_core::{Clock, Effect, Now, Result};
 use leasehold_driver::{Deadline, SystemClock};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Error as DriverError;
 use mongodb::{Client, ClientSession, Database};
@@ -37,6 +38,16 @@ pub(crate) struct Updated {
     /// `None` if there was none.
     pub(crate) document: Option<Document>,
     pub(crate) took: Duration,
+}
+
+impl Updated {
+    /// Whether the document has the exclusive lock with this `_id`.
+    pub(crate) fn has_record(&self, id: ObjectId) -> bool {
+        let record = self.document.as_ref().and_then(|one| one.get_document("exclusive").ok());
+        record.is_some_and(|record| {
+            record.get_object_id("_id").is_ok_and(|of_record| of_record == id)
+        })
+    }
 }
 
 /// When an operation ends, and how long a command of it may wait for the document, if it may not until then.

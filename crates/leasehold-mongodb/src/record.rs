@@ -23,10 +23,15 @@ pub(crate) fn no_token() -> FencingToken {
 }
 
 /// The fields of a new record that do not depend on the server's clock.
-pub(crate) fn fields(id: &LeaseId, group: Option<&GroupName>, note: &Note) -> Document {
+pub(crate) fn fields(
+    record: ObjectId,
+    id: &LeaseId,
+    group: Option<&GroupName>,
+    note: &Note,
+) -> Document {
     let text = |text: Option<&str>| text.map_or(Bson::Null, Bson::from);
     let mut fields = doc! {
-        "_id": ObjectId::new(),
+        "_id": record,
         "lockId": id_text(id),
         "owner": text(group.map(GroupName::as_str)),
         "host": text(note.host()),
@@ -113,7 +118,7 @@ impl Skew {
     /// The record of a holder that was not there.
     pub(crate) fn new_record(self, holder: &Holder) -> Document {
         let id = holder.id.as_ref().expect("a lease of ours has an id");
-        let mut base = fields(id, holder.group.as_ref(), &holder.note);
+        let mut base = fields(ObjectId::new(), id, holder.group.as_ref(), &holder.note);
         base.insert("createdAt", date_of_micros(holder.granted_at));
         self.record(holder, &base)
     }

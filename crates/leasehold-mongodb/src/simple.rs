@@ -1,7 +1,8 @@
 //! Updates for the simplest documents: those of a key that one lease has exclusively, or nobody, and that has no marks. The server
-//! takes a pipeline that decides about every document twice as long to read as such an update to carry out.
+//! takes twice as long to read a pipeline that decides about every document as to carry out such an update.
 
 use leasehold_core::{AcquireRequest, FencingToken, LeaseId, ReleaseEntry, RenewEntry};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 use crate::commands::{Change, Shows};
@@ -9,56 +10,77 @@ use crate::record::{Skew, fields, free, id_text, milliseconds};
 
 const INTEGERS: [&str; 2] = ["int", "long"];
 
-/// A document without shared locks and marks. If there is none, it is created so.
-fn simple(key: &str) -> Document {
-    doc! {
-        "resource": key,
-        // An array matches what its elements do.
-        "exclusive": { "$not": { "$type": "array" } },
-        "shared": { "$eq": { "count": 0_i64, "locks": [] }, "$not": { "$type": "array" } },
-        // A number that is no integer may equal one.
-        "shared.count": { "$type": INTEGERS },
-        "evicted": { "$exists": false },
-        // With the limit no token is too great.
-        "counter": { "$type": INTEGERS, "$gt": 0, "$lt": most() },
-    }
-}
-
-/// Takes a key that nobody has.
-pub(crate) fn acquire(request: &AcquireRequest, skew: Skew) -> Change {
-    let mut query = simple(request.claims().first().key.as_str());
-    query.insert("exclusive.acquired", false);
+/// Takes a key that nobody has, and changes nothing else: an update that fits no document would try to create a second one, and
+/// the server would log that it cannot. The reply has the record of this id if the key was taken.
+pub(crate) fn acquire(request: &AcquireRequest, skew: Skew) -> (Vec<Document>, ObjectId) {
+    let id = ObjectId::new();
     let term = milliseconds(request.term().duration().unwrap_or_default() + skew.0);
     let now = doc! { "$multiply": [{ "$toLong": "$$NOW" }, 1_000_i64] };
     let token = doc! { "$max": [now, { "$add": ["$counter", 1_i64] }] };
-    let given = doc! { "$literal": fields(request.id(), request.group(), request.note()) };
-    let set = doc! {
+    let given = fields(id, request.id(), request.group(), request.note());
+    let record = doc! { "$mergeObjects": [{ "$literal": given }, {
         "createdAt": "$$NOW",
         "renewedAt": null,
         "expiresAt": { "$add": ["$$NOW", term] },
         "acquired": true,
-        "token": "$counter",
+        "token": "$$token",
         "skew": milliseconds(skew.0),
-    };
-    let update = vec![
-        doc! { "$set": { "counter": token } },
-        doc! { "$set": { "exclusive": { "$mergeObjects": [given, set] } } },
-    ];
-    Change { query, update: update.into(), shows: Shows::AfterCreating }
+    }] };
+    let taken = doc! { "$mergeObjects": ["$$ROOT", {
+        "exclusive": record,
+        "shared": { "$literal": nobody_shares() },
+        "counter": "$$token",
+    }] };
+    let taken = doc! { "$let": { "vars": { "token": token }, "in": taken } };
+    (vec![doc! { "$replaceWith": { "$cond": [is_free(), taken, "$$ROOT"] } }], id)
 }
 
-/// A document that this lease has exclusively, by its token too if that is known.
+/// Whether a document is a new one, or has no locks, and has no marks.
+fn is_free() -> Document {
+    let is = |field: &str, value: Document| doc! { "$eq": [field, { "$literal": value }] };
+    let has_type = |field: &str, types: &[&str]| doc! { "$in": [{ "$type": field }, types] };
+    let is_missing = |field: &str| has_type(field, &["missing"]);
+    let is_new = doc! { "$and": [is_missing("$exclusive"), is_missing("$shared")] };
+    let has_no_locks = doc! { "$and": [
+        is("$exclusive", free()),
+        is("$shared", nobody_shares()),
+        // A number that is no integer may equal one.
+        has_type("$shared.count", &INTEGERS),
+    ] };
+    doc! { "$and": [
+        { "$or": [is_new, has_no_locks] },
+        is_missing("$evicted"),
+        has_type("$counter", &["int", "long", "missing"]),
+        { "$gt": [{ "$ifNull": ["$counter", 1] }, 0] },
+        // No token is too great then.
+        { "$lt": ["$counter", most()] },
+    ] }
+}
+
+fn nobody_shares() -> Document {
+    doc! { "count": 0_i64, "locks": [] }
+}
+
+/// A document that this lease has exclusively, by its token too if that is known, and that has no shared locks and marks.
 fn held(key: &str, id: &LeaseId, token: Option<FencingToken>) -> Document {
-    let mut query = simple(key);
-    query.insert("exclusive.acquired", true);
-    query.insert("exclusive.lockId", id_text(id));
-    query.insert("exclusive.kept", doc! { "$exists": false });
     let mut of_token = doc! { "$type": INTEGERS, "$gt": 0, "$lt": most() };
     if let Some(token) = token {
         of_token.insert("$eq", i64::from(token));
     }
-    query.insert("exclusive.token", of_token);
-    query
+    doc! {
+        "resource": key,
+        // An array matches what its elements do.
+        "exclusive": { "$not": { "$type": "array" } },
+        "exclusive.acquired": true,
+        "exclusive.lockId": id_text(id),
+        "exclusive.kept": { "$exists": false },
+        "exclusive.token": of_token,
+        "shared": { "$eq": nobody_shares(), "$not": { "$type": "array" } },
+        // A number that is no integer may equal one.
+        "shared.count": { "$type": INTEGERS },
+        "evicted": { "$exists": false },
+        "counter": { "$type": INTEGERS, "$gt": 0, "$lt": most() },
+    }
 }
 
 /// Extends a lease that is not over and raises no token.

@@ -10,7 +10,7 @@ use mongodb::bson::{Bson, Document};
 
 use crate::batch::{Member, Seen};
 use crate::change::{Changed, Ends, end_of};
-use crate::commands::{Modified, Shows, Times, Updated};
+use crate::commands::{Shows, Times, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::{of_key, unexpected};
 use crate::inner::{Inner, rest};
@@ -74,20 +74,25 @@ impl Inner {
         times: Times,
     ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
+        let shows = Shows::AfterCreating;
         if claim.mode == Mode::Exclusive {
-            match self.commands.modify(&simple::acquire(request, self.skew), times).await? {
-                Modified::Done(taken) => {
-                    return self.decided(request, self.stored(&claim.key, &taken)?, None);
-                }
-                Modified::Locked => return Ok(None),
-                Modified::Exists(_) => {}
+            let (pipeline, record) = simple::acquire(request, self.skew);
+            let updated = self.commands.update(claim.key.as_str(), &pipeline, shows, times).await?;
+            let Some(updated) = updated else { return Ok(None) };
+            let stored = self.stored(&claim.key, &updated)?;
+            if updated.has_record(record) {
+                return self.decided(request, stored, None);
+            }
+            if stored.own(request).is_none()
+                && let Some(refused) = self.refused(claim, request, stored)?
+            {
+                return Ok(Some(refused));
             }
         }
         let given =
             pipeline::given(pipeline::acquire::given(request, self.limited(claim.mode), self.skew));
         let (key, pipeline) = (claim.key.as_str(), pipeline::acquire::pipeline(given));
         loop {
-            let shows = Shows::AfterCreating;
             let updated = self.commands.update(key, &pipeline, shows, times).await?;
             let Some(updated) = updated else { return Ok(None) };
             let stored = self.stored(&claim.key, &updated)?;

@@ -1,4 +1,5 @@
 use leasehold_core::{AcquireRequest, FencingToken, Mode};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 use super::{
@@ -14,7 +15,7 @@ pub(crate) fn given(request: &AcquireRequest, mode: Mode, skew: Skew) -> Documen
         Mode::Exclusive => ("exclusive", 0),
         Mode::Shared { max } => ("shared", max.map_or(0, |max| i64::from(max.get()))),
     };
-    let record = fields(request.id(), request.group(), request.note());
+    let record = fields(ObjectId::new(), request.id(), request.group(), request.note());
     doc! {
         "record": record,
         "id": crate::record::id_text(request.id()),

@@ -130,11 +130,10 @@ impl Subject for Mongodb {
         reports.unit = Duration::from_millis(1);
         // A lease is read and written: few are evicted. What the server is takes six commands to learn.
         reports.exchanges.evict = 2;
-        // What is not simple is tried again by a pipeline: a key that is held, or whose document has a mark of an eviction.
+        // What is not simple is tried again by a pipeline: a lease that is confirmed, or a key with a mark of an eviction.
         reports.exchanges.acquire = 2;
         reports.exchanges.renew = 2;
         reports.exchanges.release = 2;
-        reports.exchanges.refusal = 2;
         reports.exchanges.confirmation = 2;
         reports.exchanges.not_held = 2;
         reports.exchanges.check = 6;

@@ -125,6 +125,21 @@ async fn hold(set: &ReplicaSet, name: &str) -> ClientSession {
     session
 }
 
+/// The server logs each update that fails, with all of it.
+#[tokio::test]
+async fn a_lone_refusal_is_one_command_and_leaves_nothing_in_the_log() {
+    let (set, store) = start("30s").await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let before = commands(&set).await[0];
+    for _ in 0..10 {
+        refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    }
+    assert_eq!(commands(&set).await[0] - before, 10);
+    let log = set.nodes[0].log();
+    let logged: Vec<_> = log.lines().filter(|line| line.contains("executor error")).collect();
+    assert!(logged.is_empty(), "{logged:?}");
+}
+
 /// The batch is given up after it has ended the leases of the other keys.
 #[tokio::test]
 async fn a_document_that_another_transaction_holds_stops_no_other_key() {
