@@ -1,5 +1,7 @@
 //! Requests about one key each that are sent together.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use leasehold_core::{
     AcquireRequest, Effect, ErrorKind, FencingToken, LostReason, Mode, ReleaseEntry,
@@ -13,7 +15,7 @@ use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, is_renewed, key, refused};
 use leasehold_testkit::{LONG, in_time};
 
-use crate::late::{ALMOST, TERM};
+use crate::late::{ALMOST, PAST, TERM, slow};
 use crate::on_clock::OnClock;
 use crate::race::Setup;
 
@@ -206,10 +208,12 @@ async fn renewals_whose_batch_waited_past_their_end_are_undone() {
     }
 }
 
+/// The end is nearer than the wait was long, by the clock of a client.
 #[tokio::test]
 async fn renewals_whose_batch_waited_but_not_past_their_end_hold() {
     let on = OnClock::new().await;
-    let leases = ["k", "l"].map(|name| acquire_for(name, "a", Mode::SHARED, TERM * 2));
+    let term = TERM + Duration::from_millis(PAST);
+    let leases = ["k", "l"].map(|name| acquire_for(name, "a", Mode::SHARED, term));
     for lease in &leases {
         granted(on.store.acquire(lease).await);
     }
@@ -218,6 +222,24 @@ async fn renewals_whose_batch_waited_but_not_past_their_end_hold() {
     assert!(renewed.iter().all(|one| matches!(one, RenewOutcome::Held(_))), "{renewed:?}");
     on.passes(ALMOST * 2);
     is_renewed(&on.store, "k", "a", Mode::SHARED).await;
+}
+
+#[tokio::test]
+async fn renewals_that_their_batch_sees_only_after_their_end_hold() {
+    let on = OnClock::new().await;
+    let leases = ["k", "l"].map(|name| acquire_for(name, "a", Mode::Exclusive, TERM));
+    for lease in &leases {
+        granted(on.store.acquire(lease).await);
+    }
+    let renewals = renewals(&leases);
+    let renewing = async |store: &MongodbStore| store.renew(&renewals).await;
+    // The update takes twice as long, and both commands four times: the end passes after it, and not before the request.
+    let delay = Duration::from_millis(400);
+    let renewed = slow(&on, delay, (ALMOST - 1_300, 1_400), renewing).await.unwrap().leases;
+    assert!(renewed.iter().all(|one| matches!(one, RenewOutcome::Held(_))), "{renewed:?}");
+    for name in ["k", "l"] {
+        is_renewed(&on.store, name, "a", Mode::Exclusive).await;
+    }
 }
 
 /// The first of three is sent alone, and the others together.

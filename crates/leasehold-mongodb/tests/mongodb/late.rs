@@ -18,7 +18,9 @@ use crate::on_clock::{OnClock, connect};
 /// The term of the leases, all but its last millisecond, and what takes a request past its end.
 pub(crate) const TERM: Duration = Duration::from_secs(10);
 pub(crate) const ALMOST: u64 = 9_999;
-const PAST: u64 = 2;
+pub(crate) const PAST: u64 = 2;
+
+const DELAY: Duration = Duration::from_millis(100);
 
 fn lease(name: &str, mode: Mode) -> AcquireRequest {
     acquire_for(name, "a", mode, TERM)
@@ -149,20 +151,25 @@ async fn a_renewal_of_several_keys_that_waited_past_the_end_is_lost() {
     is_undone(&on.store, "l").await;
 }
 
-/// Sends a request about several keys through a slow network, and lets the end pass after its transaction looked at the clock.
-async fn slow<T>(on: &OnClock, request: impl AsyncFnOnce(&MongodbStore) -> T) -> T {
+/// Sends a request of two commands through a slow network when `begin` has passed, and lets `after` pass between them: the
+/// transaction of several keys looks at the clock first, and a batch last.
+pub(crate) async fn slow<T>(
+    on: &OnClock,
+    delay: Duration,
+    (begin, after): (u64, u64),
+    request: impl AsyncFnOnce(&MongodbStore) -> T,
+) -> T {
     let proxy = Proxy::before(on.set.nodes[0].address().parse().unwrap()).await.unwrap();
     proxy.ignore(|sent| sent.windows(12).any(|part| part == b"backpressure"));
     let store = connect(&proxy.address().to_string(), "1s").await;
     // It opens its connection now.
     store.list(&ListRequest::new(Filter::default())).await.unwrap();
-    on.passes(ALMOST);
+    on.passes(begin);
     let before = proxy.exchanges();
-    proxy.set(Fault::Delay(Duration::from_millis(100)));
+    proxy.set(Fault::Delay(delay));
     let passing = async {
-        // The read and the write.
         until(async || proxy.exchanges() >= before + 2).await;
-        on.passes(PAST);
+        on.passes(after);
         proxy.set(Fault::None);
     };
     in_time(async { tokio::join!(request(&store), passing) }).await.0
@@ -172,7 +179,9 @@ async fn slow<T>(on: &OnClock, request: impl AsyncFnOnce(&MongodbStore) -> T) ->
 async fn a_renewal_of_several_keys_that_is_written_past_the_end_is_undone() {
     let on = OnClock::new().await;
     granted(on.store.acquire(&both()).await);
-    let outcome = slow(&on, async |store| renewed(store, &renewal(&both())).await).await;
+    let outcome =
+        slow(&on, DELAY, (ALMOST, PAST), async |store| renewed(store, &renewal(&both())).await)
+            .await;
     is_expired(outcome);
     is_undone(&on.store, "k").await;
     is_undone(&on.store, "l").await;
@@ -182,7 +191,8 @@ async fn a_renewal_of_several_keys_that_is_written_past_the_end_is_undone() {
 async fn an_acquire_of_several_keys_that_confirms_past_the_end_is_a_new_grant() {
     let on = OnClock::new().await;
     let first = granted(on.store.acquire(&both()).await);
-    let again = granted(slow(&on, async |store| store.acquire(&both()).await).await);
+    let again =
+        granted(slow(&on, DELAY, (ALMOST, PAST), async |store| store.acquire(&both()).await).await);
     assert!(again.fresh && again.token > first.token, "{first:?}, {again:?}");
 }
 
