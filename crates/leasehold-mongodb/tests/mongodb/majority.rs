@@ -1,16 +1,18 @@
 //! Writes whose majority is late: beyond the patience of a request, and within the time limit of its operation.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use leasehold_core::{
-    Effect, ErrorKind, Granted, Mode, ReleaseOutcome, RenewOutcome, Store as _, Ttl,
+    Effect, ErrorKind, Granted, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    Store as _, Ttl,
 };
 use leasehold_mongodb::mongodb::bson::{DateTime, Document, doc};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 use leasehold_testkit::mongodb::{DATABASE, Server};
 use leasehold_testkit::requests::{
-    acquire, failed, granted, refused, release, released, renew, renewed,
+    acquire, failed, granted, id, key, refused, release, released, renew, renewed,
 };
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -35,11 +37,16 @@ async fn renewed_at(server: &Server, key: &str) -> Option<DateTime> {
     lock(server, key).await.and_then(|lock| lock.get_datetime("renewedAt").ok().copied())
 }
 
-/// The updates of single documents that the server has had.
-async fn updates(server: &Server) -> i64 {
+/// The commands of this name that the server has had.
+async fn commands(server: &Server, name: &str) -> i64 {
     let status = server.command("admin", doc! { "serverStatus": 1 }).await.unwrap();
     let commands = status.get_document("metrics").unwrap().get_document("commands").unwrap();
-    commands.get_document("findAndModify").unwrap().get_i64("total").unwrap()
+    commands.get_document(name).unwrap().get_i64("total").unwrap()
+}
+
+/// The updates of single documents.
+async fn updates(server: &Server) -> i64 {
+    commands(server, "findAndModify").await
 }
 
 impl Late {
@@ -64,11 +71,16 @@ impl Late {
     ) -> T {
         let others = &self.set.nodes[1..];
         others.iter().for_each(|node| node.pause());
-        let following = async {
-            event.await;
-            others.iter().for_each(|node| node.resume());
+        let mut request = pin!(in_time(request));
+        let early = tokio::select! {
+            outcome = request.as_mut() => Some(outcome),
+            () = event => None,
         };
-        in_time(async { tokio::join!(request, following) }).await.0
+        others.iter().for_each(|node| node.resume());
+        match early {
+            Some(outcome) => outcome,
+            None => request.await,
+        }
     }
 
     /// An acquire whose majority is there once it has been sent again, after so many updates.
@@ -147,20 +159,25 @@ async fn a_release_whose_majority_is_too_late_is_not_sent_again() {
     let late = Late::start().await;
     granted(late.store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let before = updates(late.primary()).await;
+    let again = until(async || updates(late.primary()).await > before + 1);
     let request = release("k", "a");
-    let releasing = async {
-        let again = until(async || updates(late.primary()).await > before + 1);
-        tokio::select! {
-            outcome = released(&late.store, &request) => outcome,
-            () = again => panic!("it is sent again"),
-        }
-    };
-    let (ended, end) = tokio::sync::oneshot::channel();
-    let releasing = async {
-        let outcome = releasing.await;
-        ended.send(()).unwrap();
-        outcome
-    };
-    let outcome = late.until(releasing, async { end.await.unwrap() }).await;
+    let outcome = late.until(released(&late.store, &request), again).await;
     failed(outcome, ErrorKind::Unavailable, Effect::Unknown, "");
+}
+
+/// The batch is looked at only when a majority has it.
+#[tokio::test]
+async fn releases_whose_majority_is_late_succeed_together() {
+    let late = Late::start().await;
+    for key in ["k", "l"] {
+        granted(late.store.acquire(&acquire(key, "a", Mode::Exclusive)).await);
+    }
+    let before = commands(late.primary(), "update").await;
+    // The batch, and a write that waits for it.
+    let waiting = until(async || commands(late.primary(), "update").await >= before + 2);
+    let entries = ["k", "l"].map(|name| ReleaseEntry::new(id("a"), [key(name)]));
+    let request = ReleaseRequest::new(entries.to_vec());
+    let outcome = late.until(late.store.release(&request), waiting).await.unwrap().leases;
+    let are_released = |one: &ReleaseOutcome| matches!(one, ReleaseOutcome::Released);
+    assert!(outcome.len() == 2 && outcome.iter().all(are_released), "{outcome:?}");
 }

@@ -210,6 +210,12 @@ impl ReplicaSet {
         Ok(self.until_primary_is(|new| new.port() != old).await)
     }
 
+    /// Lets time pass for the server that is cut off, less than the others wait for a silent primary. It then asks for the others:
+    /// what they answer ends its belief that it is the primary.
+    pub fn advance_cut_off(&self, by: Duration) -> Result {
+        self.cut_off.as_ref().unwrap().advance(by)
+    }
+
     /// Lets the others reach the server again that was cut off, and waits until it follows them.
     pub async fn rejoin(&self) -> Result<()> {
         self.cut_off.as_ref().unwrap().end()?;

@@ -1,6 +1,8 @@
 //! A primary that the others do not reach, and that does not notice.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy, Result, ServerClock};
 use leasehold_core::Clock as _;
@@ -14,6 +16,8 @@ use super::super::Server;
 pub(super) struct CutOff {
     proxy: Proxy,
     clock: PathBuf,
+    /// Where the clock was stopped.
+    stopped: Mutex<Duration>,
     /// The clock's.
     _directory: TempDir,
 }
@@ -27,7 +31,8 @@ impl CutOff {
         // From now on its clock is the machine's, unless it is stopped.
         server.clock = None;
         let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await?;
-        let this = Self { proxy, clock, _directory: directory };
+        let stopped = Mutex::default();
+        let this = Self { proxy, clock, stopped, _directory: directory };
         this.set_clock("+0")?;
         Ok((server, this))
     }
@@ -38,10 +43,17 @@ impl CutOff {
     }
 
     pub(super) fn begin(&self) -> Result {
-        let now = SystemClock::new().wall_micros();
-        self.set_clock(&format!("{}.{:06}", now / 1_000_000, now % 1_000_000))?;
+        *self.stopped.lock().unwrap() = Duration::from_micros(SystemClock::new().wall_micros());
+        self.advance(Duration::ZERO)?;
         self.proxy.set(Fault::BlackHole);
         Ok(())
+    }
+
+    /// Lets time pass on the clock, which stands still again then.
+    pub(super) fn advance(&self, by: Duration) -> Result {
+        let mut now = self.stopped.lock().unwrap();
+        *now += by;
+        self.set_clock(&format!("{}.{:06}", now.as_secs(), now.subsec_micros()))
     }
 
     pub(super) fn end(&self) -> Result {
