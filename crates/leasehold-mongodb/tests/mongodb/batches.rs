@@ -167,7 +167,7 @@ async fn a_document_that_another_transaction_holds_stops_no_other_key() {
 /// The batch is given up after it has granted the other keys, which are asked for again.
 #[tokio::test]
 async fn acquires_beside_a_document_that_another_transaction_holds_are_fresh() {
-    let (set, store) = start("3s").await;
+    let (set, store) = start("10s").await;
     let names = names(20);
     let (last, others) = names.split_last().unwrap();
     acquire_all(&store, &names[19..], "before", Mode::Exclusive).await;
