@@ -23,7 +23,7 @@ use crate::pipeline::{given_by_key, new_document};
 use crate::record::{integer, milliseconds};
 
 /// The most requests of a batch.
-const MOST: usize = 1_000;
+const MOST: usize = 1_250;
 
 /// The most batches under way where many requests wait.
 const LANES: usize = 2;

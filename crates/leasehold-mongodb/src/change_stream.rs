@@ -10,7 +10,7 @@ use crate::commands::{Commands, Failure};
 
 /// How long the server waits for an event before it answers without one. It bounds the commands of a waiter, and how long a
 /// cursor stays open when nobody waits any more: the server notices that it was killed only then, or at the next write.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// An open stream.
 pub(crate) struct Stream {

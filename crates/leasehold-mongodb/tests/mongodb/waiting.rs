@@ -297,5 +297,5 @@ async fn other_keys_send_a_waiter_nothing_and_no_cursor_is_left() {
     woken_soon(&mut wakeups, "free").await;
     drop(wakeups);
     let closed = until(async || open_cursors(server).await == before);
-    tokio::time::timeout(Duration::from_secs(11), closed).await.expect("no cursor is left open");
+    tokio::time::timeout(Duration::from_secs(16), closed).await.expect("no cursor is left open");
 }
