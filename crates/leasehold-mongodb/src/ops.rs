@@ -8,12 +8,13 @@ mod renew;
 
 use std::sync::Arc;
 
-use leasehold_core::{Effect, Result};
+use leasehold_core::{Effect, Key, Result};
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::Batches;
+use mongodb::bson::Document;
 
 use crate::batch::{Member, batches};
-use crate::commands::{Change, Modified, Times, Updated};
+use crate::commands::{Change, Modified, Shows, Times, Updated};
 use crate::error::unanswered;
 use crate::inner::Inner;
 
@@ -47,18 +48,22 @@ async fn alone<R: Member>(inner: Arc<Inner>, request: Arc<R>, until: Deadline) -
 }
 
 impl Inner {
-    /// Sends a change, if there is one. `None` if the key has no document that fits it; within, as of
+    /// Sends a change, or an update by a pipeline if there is none or the key has no document that fits it. `None` as of
     /// [`Commands::update`](crate::commands::Commands::update).
-    async fn modify(
+    async fn change_or_update(
         &self,
         change: Option<Change>,
+        (key, shows): (&Key, Shows),
+        pipeline: impl FnOnce() -> Vec<Document>,
         times: Times,
-    ) -> Result<Option<Option<Updated>>> {
-        let Some(change) = change else { return Ok(None) };
-        Ok(match self.commands.modify(&change, times).await? {
-            Modified::Done(updated) => updated.document.is_some().then_some(Some(updated)),
-            Modified::Locked => Some(None),
-            Modified::Exists(_) => None,
-        })
+    ) -> Result<Option<Updated>> {
+        if let Some(change) = change {
+            match self.commands.modify(&change, times).await? {
+                Modified::Done(updated) if updated.document.is_some() => return Ok(Some(updated)),
+                Modified::Locked => return Ok(None),
+                Modified::Done(_) | Modified::Exists(_) => {}
+            }
+        }
+        self.commands.update(key.as_str(), &pipeline(), shows, times).await
     }
 }

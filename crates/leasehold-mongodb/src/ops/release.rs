@@ -102,14 +102,11 @@ impl Inner {
         };
         // A batch may have left a trace that only the document before shows.
         let simple = simple::release(lease).filter(|_| after.is_none());
-        let updated = match self.modify(simple, times).await? {
-            Some(released) => released,
-            None => {
-                let given = pipeline::given(pipeline::release::given(lease, self.skew, None));
-                let pipeline = pipeline::release::pipeline(given);
-                self.commands.update(key.as_str(), &pipeline, Shows::Before, times).await?
-            }
+        let pipeline = || {
+            let given = pipeline::release::given(lease, self.skew, None);
+            pipeline::release::pipeline(pipeline::given(given))
         };
+        let updated = self.change_or_update(simple, (key, Shows::Before), pipeline, times).await?;
         let Some(updated) = updated else { return Ok(None) };
         let Some(document) = &updated.document else {
             return Ok(Some(ReleaseOutcome::NotHeld));

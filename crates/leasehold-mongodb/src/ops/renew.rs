@@ -112,14 +112,10 @@ impl Inner {
 
     async fn renew_one(&self, lease: &RenewEntry, times: Times) -> Result<Option<RenewOutcome>> {
         let key = &lease.claims().first().key;
-        let updated = match self.modify(simple::renew(lease, self.skew), times).await? {
-            Some(renewed) => renewed,
-            None => {
-                let given = pipeline::given(pipeline::renew::given(lease, self.skew));
-                let pipeline = pipeline::renew::pipeline(given);
-                self.commands.update(key.as_str(), &pipeline, Shows::After, times).await?
-            }
-        };
+        let simple = simple::renew(lease, self.skew);
+        let pipeline =
+            || pipeline::renew::pipeline(pipeline::given(pipeline::renew::given(lease, self.skew)));
+        let updated = self.change_or_update(simple, (key, Shows::After), pipeline, times).await?;
         let Some(updated) = updated else { return Ok(None) };
         if updated.document.is_none() {
             return Ok(Some(RenewOutcome::Lost(Some(LostReason::Gone))));
