@@ -113,14 +113,15 @@ struct Moving {
     new: MongodbStore,
 }
 
-/// Of its operations. Their patience is a tenth of it, and a release's half of it.
-const LIMIT: Duration = Duration::from_secs(3);
+/// How long a request waits for a majority until it loses its patience.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Moving {
-    async fn start() -> Self {
+    /// With this limit for its operations.
+    async fn start(limit: Duration) -> Self {
         let (set, _) = start().await;
         let proxy = Proxy::before(set.nodes[0].address().parse().unwrap()).await.unwrap();
-        let store = connect_to(&proxy.address().to_string(), LIMIT).await;
+        let store = connect_to(&proxy.address().to_string(), limit).await;
         granted(store.acquire(&acquire("before", "a", Mode::Exclusive)).await);
         let new = connect(set.cut_off().await.unwrap(), LONG).await;
         Self { set, proxy, store, new }
@@ -134,7 +135,6 @@ impl Moving {
     async fn carry_out<T>(
         &self,
         request: impl Future<Output = T>,
-        patience: Duration,
         is_carried_out: impl AsyncFnMut() -> bool,
     ) -> T {
         let is_done = Cell::new(false);
@@ -150,7 +150,7 @@ impl Moving {
             let others = &self.set.nodes[1..];
             others.iter().for_each(|node| node.pause());
             let before = self.proxy.accepted();
-            self.set.advance_cut_off(patience).unwrap();
+            self.set.advance_cut_off(PATIENCE).unwrap();
             until(async || self.proxy.accepted() > before || is_done.get()).await;
             others.iter().for_each(|node| node.resume());
         };
@@ -165,10 +165,10 @@ impl Moving {
 
 #[tokio::test]
 async fn a_grant_that_the_successor_lacks_is_sent_again() {
-    let moving = Moving::start().await;
+    let moving = Moving::start(10 * PATIENCE).await;
     let request = acquire("k", "a", Mode::Exclusive);
     let is_there = async || holder(moving.old(), "k").await.is_some();
-    let acquired = moving.carry_out(moving.store.acquire(&request), LIMIT / 10, is_there).await;
+    let acquired = moving.carry_out(moving.store.acquire(&request), is_there).await;
     assert!(granted(acquired).fresh);
     refused(moving.new.acquire(&acquire("k", "b", Mode::Exclusive)).await);
     moving.set.rejoin().await.unwrap();
@@ -177,21 +177,22 @@ async fn a_grant_that_the_successor_lacks_is_sent_again() {
 
 #[tokio::test]
 async fn a_renewal_that_the_successor_lacks_is_sent_again() {
-    let moving = Moving::start().await;
+    let moving = Moving::start(10 * PATIENCE).await;
     let renewal = renew("before", "a", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());
     let is_there = async || was_renewed(moving.old(), "before").await;
-    let renewal = moving.carry_out(renewed(&moving.store, &renewal), LIMIT / 10, is_there).await;
+    let renewal = moving.carry_out(renewed(&moving.store, &renewal), is_there).await;
     assert!(matches!(renewal, Ok(RenewOutcome::Held(_))), "{renewal:?}");
     assert!(was_renewed(moving.set.primary().await, "before").await);
 }
 
 #[tokio::test]
 async fn a_release_that_the_successor_lacks_has_an_unknown_effect() {
-    let moving = Moving::start().await;
+    // It has more patience.
+    let moving = Moving::start(2 * PATIENCE).await;
     let release = release("before", "a");
     let is_gone = async || holder(moving.old(), "before").await.is_none();
     let released = released(&moving.store, &release);
-    let outcome = moving.carry_out(released, LIMIT / 2, is_gone).await;
+    let outcome = moving.carry_out(released, is_gone).await;
     failed(outcome, ErrorKind::Unavailable, Effect::Unknown, "");
     is_renewed(&moving.new, "before", "a", Mode::Exclusive).await;
 }
