@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
-use leasehold_core::{Effect, ErrorKind, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_mongodb::mongodb::bson::{Document, doc};
 use leasehold_mongodb::{MongodbConfig, MongodbStore};
 use leasehold_testkit::mongodb::replica_set::{ReplicaSet, SetOptions};
@@ -121,6 +121,7 @@ impl Moving {
     async fn start(limit: Duration) -> Self {
         let (set, _) = start().await;
         let proxy = Proxy::before(set.nodes[0].address().parse().unwrap()).await.unwrap();
+        proxy.ignore(|sent| sent.windows(12).any(|part| part == b"backpressure"));
         let store = connect_to(&proxy.address().to_string(), limit).await;
         granted(store.acquire(&acquire("before", "a", Mode::Exclusive)).await);
         let new = connect(set.cut_off().await.unwrap(), LONG).await;
@@ -146,12 +147,15 @@ impl Moving {
             // The driver's own connection is cut, and it sends nothing more on the other.
             self.proxy.set_present(Fault::CutBefore);
             until(async || self.proxy.accepted() > before).await;
+            // The store has another connection.
+            let listing = ListRequest::new(Filter::default());
+            until(async || self.store.list(&listing).await.is_ok()).await;
             // Nobody tells the deposed one that it is deposed before it answers.
             let others = &self.set.nodes[1..];
             others.iter().for_each(|node| node.pause());
-            let before = self.proxy.accepted();
+            let before = self.proxy.exchanges();
             self.set.advance_cut_off(PATIENCE).unwrap();
-            until(async || self.proxy.accepted() > before || is_done.get()).await;
+            until(async || self.proxy.exchanges() > before || is_done.get()).await;
             others.iter().for_each(|node| node.resume());
         };
         let request = async {
