@@ -115,6 +115,14 @@ pub(crate) fn unanswered(server: &str, limit: std::time::Duration, effect: Effec
     Error::unavailable(effect, format!("{server} did not answer within {limit:?}"))
 }
 
+/// The failure of a request whose first try was given up, and may have had its effect.
+pub(crate) fn of_second_try(error: Error) -> Error {
+    match error.kind() {
+        leasehold_core::ErrorKind::Unavailable => error.with_effect(Effect::Unknown),
+        _ => error,
+    }
+}
+
 pub(crate) fn refused_update(server: &str, why: &str) -> Error {
     Error::unexpected(format!("{server} refuses an update ({why})")).with_effect(Effect::Unknown)
 }
@@ -148,4 +156,18 @@ pub(crate) fn unreachable(server: &str, why: &str) -> Error {
 pub(crate) fn of_key(error: Error, key: &leasehold_core::Key) -> Error {
     let message = format!("the document of {key:?} is damaged: {error}");
     Error::corrupt(message).with_effect(error.effect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_try_that_finds_no_server_has_an_unknown_effect() {
+        let error = of_second_try(unreachable("a.test", "connection refused"));
+        assert_eq!(error.effect(), Effect::Unknown);
+        assert!(error.to_string().contains("connection refused"), "{error}");
+        let damaged = of_second_try(damaged("counter is no token"));
+        assert_eq!(damaged.effect(), Effect::NotApplied);
+    }
 }
