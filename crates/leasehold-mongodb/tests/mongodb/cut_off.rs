@@ -12,14 +12,17 @@ use leasehold_testkit::mongodb::{DATABASE, Server};
 use leasehold_testkit::requests::{
     acquire, failed, granted, id, is_renewed, refused, release, released, renew, renewed,
 };
-use leasehold_testkit::{LONG, SECOND, fails_within, in_time, until};
+use leasehold_testkit::{LONG, fails_within, in_time, until};
+
+/// The time limit of the store that knows only the deposed primary.
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// A replica set whose first server can be cut off, and a store that knows only that one, with a short time limit.
 async fn start() -> (ReplicaSet, MongodbStore) {
     let options = SetOptions { can_be_cut_off: true, ..SetOptions::default() };
     let set = ReplicaSet::start_with(options).await.unwrap();
-    let old = connect(&set.nodes[0], SECOND).await;
-    old.prepare().await.unwrap();
+    connect(&set.nodes[0], LONG).await.prepare().await.unwrap();
+    let old = connect(&set.nodes[0], LIMIT).await;
     (set, old)
 }
 
@@ -58,6 +61,11 @@ async fn is_primary(server: &Server) -> bool {
     server.hello().await.unwrap().get_bool("isWritablePrimary").unwrap()
 }
 
+/// Whether a store can list its leases.
+async fn is_listed(store: &MongodbStore) -> bool {
+    store.list(&ListRequest::new(Filter::default())).await.is_ok()
+}
+
 /// How often it has rolled back.
 async fn rolled_back(server: &Server) -> i32 {
     let reply: Document = server.command("admin", doc! { "replSetGetRBID": 1 }).await.unwrap();
@@ -71,7 +79,7 @@ async fn a_lease_that_only_the_successor_has_is_not_lost() {
     granted(new.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert!(is_primary(&set.nodes[0]).await);
     assert_eq!(holder(&set.nodes[0], "k").await, None);
-    let renewal = renew("before", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
+    let renewal = renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
     let error = match old.renew(&renewal).await {
         Err(error) => error,
         Ok(reply) => match reply.leases.into_iter().next() {
@@ -89,7 +97,7 @@ async fn what_is_rolled_back_was_not_granted() {
     let (set, old) = start().await;
     granted(old.acquire(&acquire("before", "a", Mode::Exclusive)).await);
     let new = connect(set.cut_off().await.unwrap(), LONG).await;
-    let error = fails_within(SECOND, old.acquire(&acquire("k", "a", Mode::Exclusive))).await;
+    let error = fails_within(LIMIT, old.acquire(&acquire("k", "a", Mode::Exclusive))).await;
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
     let [first, second] = ["a", "b"].map(|name| Some(id(name).to_string()));
     assert_eq!(holder(&set.nodes[0], "k").await, first);
@@ -120,10 +128,13 @@ impl Moving {
     /// With this limit for its operations.
     async fn start(limit: Duration) -> Self {
         let (set, _) = start().await;
+        let patient = connect(&set.nodes[0], LONG).await;
+        granted(patient.acquire(&acquire("before", "a", Mode::Exclusive)).await);
         let proxy = Proxy::before(set.nodes[0].address().parse().unwrap()).await.unwrap();
         proxy.ignore(|sent| sent.windows(12).any(|part| part == b"backpressure"));
         let store = connect_to(&proxy.address().to_string(), limit).await;
-        granted(store.acquire(&acquire("before", "a", Mode::Exclusive)).await);
+        // Its connection is there.
+        until(async || is_listed(&store).await).await;
         let new = connect(set.cut_off().await.unwrap(), LONG).await;
         Self { set, proxy, store, new }
     }
@@ -148,8 +159,7 @@ impl Moving {
             self.proxy.set_present(Fault::CutBefore);
             until(async || self.proxy.accepted() > before).await;
             // The store has another connection.
-            let listing = ListRequest::new(Filter::default());
-            until(async || self.store.list(&listing).await.is_ok()).await;
+            until(async || is_listed(&self.store).await).await;
             // Nobody tells the deposed one that it is deposed before it answers.
             let others = &self.set.nodes[1..];
             others.iter().for_each(|node| node.pause());
