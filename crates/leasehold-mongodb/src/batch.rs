@@ -15,8 +15,7 @@ use mongodb::bson::{Bson, Document, doc};
 use crate::commands::{INDEX, Times};
 use crate::document::{Stored, ended_by};
 use crate::error::{
-    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, is_missing_index, no_index, of_key, refused_update,
-    unanswered, unexpected,
+    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, of_key, of_update, unanswered, unexpected,
 };
 use crate::inner::Inner;
 use crate::pipeline::{given_by_key, new_document};
@@ -196,8 +195,7 @@ impl Inner {
         match failed_update(&reply) {
             None => {}
             Some((DUPLICATE_KEY | WRITE_CONFLICT | OUT_OF_TIME, _)) => return Ok(None),
-            Some((code, why)) if is_missing_index(code, why) => return Err(no_index(server)),
-            Some((_, why)) => return Err(refused_update(server, why)),
+            Some((code, why)) => return Err(of_update(server, code, why)),
         }
         let until = self.commands.deadline();
         self.commands.is_on_majority(&reply, (until, Some(patience))).await?;

@@ -14,7 +14,7 @@ use mongodb::options::{ReadConcern, WriteConcern};
 use crate::batch::failed_update;
 use crate::commands::{Commands, Failure, INDEX};
 use crate::document::{Stored, projection};
-use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, is_missing_index, no_index, refused_update};
+use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, of_update};
 use crate::record::{Skew, millis};
 
 /// The limits of the pauses after which a change is tried again.
@@ -308,8 +308,7 @@ fn is_done(server: &str, reply: &Document, updates: usize) -> Result<(), Step> {
     if let Some((code, why)) = failed_update(reply) {
         return Err(match code {
             DUPLICATE_KEY | WRITE_CONFLICT => Step::Again,
-            code if is_missing_index(code, why) => Step::Failed(no_index(server)),
-            _ => Step::Failed(refused_update(server, why)),
+            _ => Step::Failed(of_update(server, code, why)),
         });
     }
     let found = reply.get("n").and_then(crate::record::integer);

@@ -56,8 +56,16 @@ pub(crate) fn of(server: &str, error: DriverError) -> Error {
 
 fn of_command(server: &str, error: &CommandError) -> Error {
     let CommandError { code, code_name, message, .. } = error;
-    let replied = format!("{server} replied: {message} ({code_name})");
-    match *code {
+    of_code(server, *code, message, format!("{server} replied: {message} ({code_name})"))
+}
+
+/// The error of an update that failed, of several in a command: others may have been carried out.
+pub(crate) fn of_update(server: &str, code: i32, why: &str) -> Error {
+    perhaps_applied(of_code(server, code, why, format!("{server} refuses an update: {why}")))
+}
+
+fn of_code(server: &str, code: i32, message: &str, replied: String) -> Error {
+    match code {
         // Unauthorized.
         13 => Error::denied(format!(
             "{replied}; the page of the store lists the privileges that its user needs"
@@ -115,16 +123,12 @@ pub(crate) fn unanswered(server: &str, limit: std::time::Duration, effect: Effec
     Error::unavailable(effect, format!("{server} did not answer within {limit:?}"))
 }
 
-/// The failure of a request whose first try was given up, and may have had its effect.
-pub(crate) fn of_second_try(error: Error) -> Error {
+/// The failure of a request of which a part, or an earlier try, may have had its effect.
+pub(crate) fn perhaps_applied(error: Error) -> Error {
     match error.kind() {
         leasehold_core::ErrorKind::Unavailable => error.with_effect(Effect::Unknown),
         _ => error,
     }
-}
-
-pub(crate) fn refused_update(server: &str, why: &str) -> Error {
-    Error::unexpected(format!("{server} refuses an update ({why})")).with_effect(Effect::Unknown)
 }
 
 pub(crate) fn unexpected(server: &str, what: &str) -> Error {
@@ -164,10 +168,29 @@ mod tests {
 
     #[test]
     fn a_second_try_that_finds_no_server_has_an_unknown_effect() {
-        let error = of_second_try(unreachable("a.test", "connection refused"));
+        let error = perhaps_applied(unreachable("a.test", "connection refused"));
         assert_eq!(error.effect(), Effect::Unknown);
         assert!(error.to_string().contains("connection refused"), "{error}");
-        let damaged = of_second_try(damaged("counter is no token"));
+        let damaged = perhaps_applied(damaged("counter is no token"));
         assert_eq!(damaged.effect(), Effect::NotApplied);
+    }
+
+    /// A primary may step down between the updates of one command.
+    #[test]
+    fn an_update_fails_as_a_command_does_and_others_may_be_done() {
+        use leasehold_core::ErrorKind::{Incompatible, Unavailable, Unexpected};
+        for (code, why, kind) in [
+            (10_107, "Not primary while writing to test.locks", Unavailable),
+            (189, "operation was interrupted", Unavailable),
+            (2, "hint provided does not correspond to an existing index", Incompatible),
+            (14, "Cannot apply $push to a value", Incompatible),
+            (17_419, "Resulting document is too large", Unexpected),
+        ] {
+            let error = of_update("a.test", code, why);
+            assert_eq!(error.kind(), kind, "{error}");
+            if kind == Unavailable {
+                assert_eq!(error.effect(), Effect::Unknown, "{error}");
+            }
+        }
     }
 }

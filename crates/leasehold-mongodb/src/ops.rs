@@ -15,7 +15,7 @@ use mongodb::bson::Document;
 
 use crate::batch::{Member, batches};
 use crate::commands::{Change, Modified, Shows, Times, Updated};
-use crate::error::{of_second_try, unanswered};
+use crate::error::{perhaps_applied, unanswered};
 use crate::inner::Inner;
 
 /// Carries out requests about leases, those about one key in batches.
@@ -44,7 +44,7 @@ impl Leases {
 
 async fn alone<R: Member>(inner: Arc<Inner>, request: Arc<R>, until: Deadline) -> Result<R::Reply> {
     let reply = request.alone(&inner, (until, None)).await;
-    let reply = if request.goes_in_batch() { reply.map_err(of_second_try) } else { reply };
+    let reply = if request.goes_in_batch() { reply.map_err(perhaps_applied) } else { reply };
     reply?.ok_or_else(|| unanswered(inner.commands.server(), until.limit(), Effect::Unknown))
 }
 

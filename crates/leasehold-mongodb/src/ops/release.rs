@@ -13,7 +13,7 @@ use crate::batch::{Member, Seen};
 use crate::change::Ends;
 use crate::commands::{Shows, Times};
 use crate::document::{Stored, ended_by};
-use crate::error::{of_second_try, unanswered};
+use crate::error::{perhaps_applied, unanswered};
 use crate::inner::Inner;
 use crate::ops::Leases;
 use crate::pipeline;
@@ -50,7 +50,7 @@ impl Member for ReleaseEntry {
         batch: ObjectId,
         times: Times,
     ) -> Result<Option<ReleaseOutcome>> {
-        let ended = inner.release_one(self, Some(batch), times).await.map_err(of_second_try)?;
+        let ended = inner.release_one(self, Some(batch), times).await.map_err(perhaps_applied)?;
         let unanswered = || unanswered(inner.commands.server(), times.0.limit(), Effect::Unknown);
         ended.ok_or_else(unanswered).map(Some)
     }
