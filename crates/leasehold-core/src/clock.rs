@@ -22,6 +22,14 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// May be dropped at any time.
     fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()>;
+
+    /// How long a thread that waits for `at` without a runtime may park before it reads the clock again.
+    ///
+    /// `None` if the future of [`sleep_until`](Clock::sleep_until) needs no runtime: the thread polls it once with a
+    /// waker that unparks it. Unless a clock says otherwise, it is read every 10 ms.
+    fn park_limit(&self, at: Duration) -> Option<Duration> {
+        Some(at.saturating_sub(self.now()).min(Duration::from_millis(10)))
+    }
 }
 
 /// Both clocks at one instant, as a store's rules read them.

@@ -112,6 +112,10 @@ impl Clock for ManualClock {
     fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
         Box::pin(Sleep { clock: self.clone(), at, id: None })
     }
+
+    fn park_limit(&self, _at: Duration) -> Option<Duration> {
+        None
+    }
 }
 
 struct Sleep {

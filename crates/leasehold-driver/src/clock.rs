@@ -65,6 +65,10 @@ impl Clock for SystemClock {
             }
         })
     }
+
+    fn park_limit(&self, at: Duration) -> Option<Duration> {
+        Some(at.saturating_sub(boot_time()).min(LOOK))
+    }
 }
 
 /// Tokio's time, so that tests run under `tokio::time::pause`.

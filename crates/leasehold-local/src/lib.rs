@@ -20,6 +20,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod locks;
 mod store;
 
 pub use store::LocalStore;

@@ -1,0 +1,323 @@
+use std::sync::Arc;
+
+use leasehold_core::Mode;
+
+use super::after::{After, Step};
+use super::gate::Gate;
+use super::holder::{Holder, LockId, NEVER, State, Term};
+use super::keys::{Claim, Claims};
+use super::lock::Lock;
+use super::request::{Terms, Waiting};
+use super::shard::{Place, Shard};
+use super::sync::{MutexGuard, Ordering};
+use super::table::{LockKey, NEWCOMER, Table};
+
+/// How the table answers a request.
+#[derive(Debug)]
+pub(super) enum Entered<K> {
+    Granted(LockId, Term),
+    Refused,
+    Waiting(Arc<Waiting<K>>),
+}
+
+/// The shards of some keys, locked in the order of their indices, behind the gate if there is anybody at it.
+struct Access<'a, K> {
+    table: &'a Table<K>,
+    gate: Option<MutexGuard<'a, Gate<K>>>,
+    shards: Shards<'a, K>,
+    after: After<K>,
+}
+
+enum Shards<'a, K> {
+    One(MutexGuard<'a, Shard<K>>),
+    Many(Vec<(usize, MutexGuard<'a, Shard<K>>)>),
+}
+
+impl<K: LockKey> Table<K> {
+    fn access(&self, claims: &[Claim<K>]) -> Access<'_, K> {
+        let mut after = After::default();
+        let mut shards = self.lock_shards(claims);
+        let mut gate = None;
+        if self.gated.load(Ordering::Relaxed) {
+            drop(shards);
+            gate = Some(self.lock_gate(&mut after));
+            shards = self.lock_shards(claims);
+        }
+        Access { table: self, gate, shards, after }
+    }
+
+    fn lock_shards(&self, claims: &[Claim<K>]) -> Shards<'_, K> {
+        if let [claim] = claims {
+            return Shards::One(self.shard(claim.hash));
+        }
+        let mut indices: Vec<_> = claims.iter().map(|claim| self.index(claim.hash)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let lock = |index: usize| (index, self.shards[index].0.lock());
+        Shards::Many(indices.into_iter().map(lock).collect())
+    }
+
+    /// Asks for a lock: it is granted, or else refused without a trace, or waited for.
+    pub(super) fn enter(&self, claims: &Claims<K>, terms: &Terms, waits: bool) -> Entered<K> {
+        if matches!(claims, Claims::Whole) {
+            return self.enter_whole(terms, waits);
+        }
+        let keyed = claims.keyed();
+        let mut access = self.access(keyed);
+        for claim in keyed {
+            access.settle(claim);
+        }
+        let id = access.shard(&keyed[0]).mint();
+        if keyed.iter().all(|claim| access.is_free(claim)) {
+            let term = Term::start(terms.timeout, || self.now());
+            for claim in keyed {
+                access.add(claim, terms.holder(id, claim, State::Held, term));
+            }
+            access.finish();
+            return Entered::Granted(id, term);
+        }
+        if !waits {
+            access.finish();
+            return Entered::Refused;
+        }
+        let waiting = Waiting::new(id, self.ticket(), claims.clone(), terms.clone());
+        let waiting = Arc::new(waiting);
+        access.join(&waiting);
+        access.finish();
+        Entered::Waiting(waiting)
+    }
+
+    /// Removes those records that `gone` selects and lets others go on; returns how many they were.
+    pub(super) fn remove(&self, claims: &Claims<K>, gone: impl Fn(&Holder) -> bool) -> usize {
+        if matches!(claims, Claims::Whole) {
+            return usize::from(self.leave_gate(gone));
+        }
+        let mut removed = 0;
+        let mut access = self.access(claims.keyed());
+        for claim in claims.keyed() {
+            access.shard(claim).retain(claim.hash, &claim.key, |holder| {
+                let goes = holder.state != State::Reserved && gone(holder);
+                if goes {
+                    self.kept.forget(holder);
+                    removed += 1;
+                }
+                !goes
+            });
+            access.settle(claim);
+        }
+        access.finish();
+        removed
+    }
+
+    /// Makes a lock known by its id, as far as it is still there.
+    pub(super) fn keep(&self, id: LockId, lock: Lock<K>) {
+        let mark = |holder: &mut Holder| {
+            let same = holder.id == id;
+            if same {
+                holder.state = State::Kept;
+            }
+            usize::from(same)
+        };
+        if matches!(lock.claims, Claims::Whole) {
+            let mut gate = self.gate.lock();
+            let records = gate.holder.as_mut().map_or(0, mark);
+            return self.kept.insert(id, lock, records);
+        }
+        let claims = lock.claims.clone();
+        let mut access = self.access(claims.keyed());
+        let mut records = 0;
+        for claim in claims.keyed() {
+            let holders = access.shard(claim).holders_mut(claim).into_iter();
+            records += holders.flat_map(|holders| holders.iter_mut()).map(mark).sum::<usize>();
+        }
+        self.kept.insert(id, lock, records);
+        access.finish();
+    }
+
+    /// Removes a waiter; returns the term if its lock had been granted already.
+    pub(super) fn cancel(&self, waiting: &Waiting<K>) -> Option<Term> {
+        if matches!(waiting.claims, Claims::Whole) {
+            return self.cancel_whole(waiting);
+        }
+        let mut access = self.access(waiting.claims.keyed());
+        let granted = waiting.signal().granted;
+        if granted.is_none() {
+            for claim in waiting.claims.keyed() {
+                let shard = access.shard(claim);
+                shard.retain(claim.hash, &claim.key, |holder| holder.id != waiting.id);
+                shard.dequeue(claim, waiting.id);
+                access.settle(claim);
+            }
+        }
+        access.finish();
+        granted
+    }
+
+    /// Looks on behalf of a waiter whether what it waits for has gone stale.
+    pub(super) fn look(&self, waiting: &Waiting<K>) {
+        // What it finds now decides when it looks next.
+        waiting.quiet();
+        if matches!(waiting.claims, Claims::Whole) {
+            return self.look_whole(waiting);
+        }
+        let mut access = self.access(waiting.claims.keyed());
+        for claim in waiting.claims.keyed() {
+            access.settle(claim);
+            access.look_again(claim, waiting);
+        }
+        access.finish();
+    }
+
+    /// Lets the waiters of some keys go on.
+    pub(super) fn settle_keys(&self, keys: Vec<(u64, K)>) {
+        for (hash, key) in keys {
+            let claim = Claim { key, hash, mode: Mode::Exclusive };
+            let mut access = self.access(std::slice::from_ref(&claim));
+            access.settle(&claim);
+            access.finish();
+        }
+    }
+
+    /// Does what was put off until the mutexes were unlocked.
+    pub(super) fn follow_up(&self, mut after: After<K>) {
+        while let Some(Step { waiting, position }) = after.next() {
+            let claims = waiting.claims.keyed();
+            let more = match claims.get(position) {
+                Some(claim) => {
+                    let mut access = self.access(std::slice::from_ref(claim));
+                    access.activate(claim, waiting.id);
+                    access.settle(claim);
+                    access.close()
+                }
+                None => {
+                    let mut access = self.access(claims);
+                    access.complete(&waiting);
+                    access.close()
+                }
+            };
+            after.extend(more);
+        }
+    }
+}
+
+impl<'a, K: LockKey> Access<'a, K> {
+    fn shard(&mut self, claim: &Claim<K>) -> &mut Shard<K> {
+        shard_of(self.table, &mut self.shards, claim)
+    }
+
+    fn settle(&mut self, claim: &Claim<K>) {
+        let shard = shard_of(self.table, &mut self.shards, claim);
+        let key = (claim.hash, &claim.key);
+        self.table.settle(shard, self.gate.as_deref_mut(), key, &mut self.after);
+    }
+
+    /// Whether a newcomer may have the key.
+    fn is_free(&mut self, claim: &Claim<K>) -> bool {
+        let shut = self.gate.as_ref().is_some_and(|gate| gate.excludes(&claim.key, NEWCOMER));
+        let shard = shard_of(self.table, &mut self.shards, claim);
+        !shut
+            && !shard.is_awaited(claim.hash, &claim.key, NEWCOMER)
+            && self.table.admits(shard, claim)
+    }
+
+    fn add(&mut self, claim: &Claim<K>, holder: Holder) {
+        self.shard(claim).add(claim, holder);
+        if let Some(gate) = self.gate.as_deref_mut() {
+            gate.note(claim.hash, &claim.key);
+        }
+    }
+
+    /// Joins the queues of a waiter's keys in one step: it reserves the first keys that are free, and waits for the
+    /// next.
+    fn join(&mut self, waiting: &Arc<Waiting<K>>) {
+        let mut active = true;
+        for (position, claim) in waiting.claims.keyed().iter().enumerate() {
+            if active && self.is_free(claim) {
+                let holder = waiting.terms.holder(waiting.id, claim, State::Reserved, Term::NEVER);
+                self.add(claim, holder);
+                continue;
+            }
+            let place = Place { waiting: waiting.clone(), position, active };
+            self.shard(claim).enqueue(claim, place);
+            active = false;
+            self.look_again(claim, waiting);
+        }
+    }
+
+    /// Has a waiter look again when the first lock that blocks it at a key goes stale, if it waits for that key now.
+    fn look_again(&mut self, claim: &Claim<K>, waiting: &Waiting<K>) {
+        let shut_until = self.gate.as_ref().map_or(NEVER, |gate| gate.held_until());
+        let shard = self.shard(claim);
+        let queue = shard.queue(claim.hash, &claim.key);
+        let is_active = queue.is_some_and(|queue| {
+            queue.places.iter().any(|place| place.active && place.waiting.id == waiting.id)
+        });
+        if is_active {
+            let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+            self.after.wake(waiting.look_at(held_until.min(shut_until)));
+        }
+    }
+
+    /// Lets a waiter wait for a key, all smaller ones of which it has.
+    fn activate(&mut self, claim: &Claim<K>, id: LockId) {
+        // A waiter that was cancelled meanwhile has no place.
+        if let Some(queue) = self.shard(claim).queue_mut(claim.hash, &claim.key) {
+            for place in queue.places.iter_mut().filter(|place| place.waiting.id == id) {
+                place.active = true;
+            }
+        }
+    }
+
+    /// Turns the reservations of all keys of a waiter into its lock, unless it was cancelled meanwhile.
+    fn complete(&mut self, waiting: &Waiting<K>) {
+        let claims = waiting.claims.keyed();
+        let term = Term::start(waiting.terms.timeout, || self.table.now());
+        let mut granted = false;
+        for claim in claims {
+            let holders = self.shard(claim).holders_mut(claim);
+            for holder in holders.into_iter().flat_map(|holders| holders.iter_mut()) {
+                if holder.id == waiting.id {
+                    (holder.state, holder.term) = (State::Held, term);
+                    granted = true;
+                }
+            }
+        }
+        if granted {
+            self.after.wake(waiting.grant(term));
+            // Those behind it waited for a reservation, which does not go stale, and now wait for a lock.
+            for claim in claims {
+                self.settle(claim);
+            }
+        }
+    }
+
+    /// Unlocks, and hands over what is to be done then.
+    fn close(self) -> After<K> {
+        let Self { table, gate, shards, mut after } = self;
+        drop(shards);
+        if let Some(gate) = gate {
+            table.unlock_gate(gate, &mut after);
+        }
+        after
+    }
+
+    fn finish(self) {
+        let table = self.table;
+        table.follow_up(self.close());
+    }
+}
+
+fn shard_of<'s, K: LockKey>(
+    table: &Table<K>,
+    shards: &'s mut Shards<'_, K>,
+    claim: &Claim<K>,
+) -> &'s mut Shard<K> {
+    match shards {
+        Shards::One(shard) => shard,
+        Shards::Many(shards) => {
+            let index = table.index(claim.hash);
+            let at = shards.partition_point(|(other, _)| *other < index);
+            &mut shards[at].1
+        }
+    }
+}

@@ -1,0 +1,45 @@
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::request::Waiting;
+
+/// What is to be done once the mutexes are unlocked.
+#[derive(Debug)]
+pub(super) struct After<K> {
+    wakers: Vec<Waker>,
+    steps: Vec<Step<K>>,
+}
+
+/// A waiter for several keys got one of them and goes on to the key at `position`; behind the last it has its lock.
+#[derive(Debug)]
+pub(super) struct Step<K> {
+    pub(super) waiting: Arc<Waiting<K>>,
+    pub(super) position: usize,
+}
+
+impl<K> Default for After<K> {
+    fn default() -> Self {
+        Self { wakers: Vec::new(), steps: Vec::new() }
+    }
+}
+
+impl<K> After<K> {
+    pub(super) fn wake(&mut self, waker: Option<Waker>) {
+        self.wakers.extend(waker);
+    }
+
+    pub(super) fn step(&mut self, waiting: Arc<Waiting<K>>, position: usize) {
+        self.steps.push(Step { waiting, position });
+    }
+
+    pub(super) fn extend(&mut self, more: Self) {
+        self.wakers.extend(more.wakers);
+        self.steps.extend(more.steps);
+    }
+
+    /// Wakes those who are to be woken, and hands out the next step.
+    pub(super) fn next(&mut self) -> Option<Step<K>> {
+        self.wakers.drain(..).for_each(Waker::wake);
+        self.steps.pop()
+    }
+}

@@ -1,0 +1,87 @@
+use std::time::Duration;
+
+use leasehold_core::Mode;
+
+use super::holder::{Holder, LockId, NEVER, State, nanos};
+use super::owner::Owner;
+use super::shard::Shard;
+use super::sync::{Mutex, Padded};
+use super::table::{LockKey, Table};
+
+/// One lock on one key, or on the whole table.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Entry<K> {
+    /// The key; `None` for the whole table.
+    pub key: Option<K>,
+    /// How it is held.
+    pub mode: Mode,
+    /// The lock.
+    pub id: LockId,
+    /// Its owner, if it has one.
+    pub owner: Option<Owner>,
+    /// How long it has been held; `None` if it has no time-out, for then no clock was read.
+    pub age: Option<Duration>,
+    /// Its time-out.
+    pub lock_timeout: Option<Duration>,
+    /// Its time-out has passed or its owner has died, and nobody has taken it yet.
+    pub is_stale: bool,
+    /// How many requests wait for the key.
+    pub waiters: usize,
+}
+
+impl<K: LockKey> Entry<K> {
+    fn new(table: &Table<K>, key: Option<K>, holder: &Holder, waiters: usize) -> Self {
+        let finite = (holder.term.length != NEVER).then_some(holder.term);
+        let now = nanos(table.clock.now());
+        Self {
+            key,
+            mode: holder.mode,
+            id: holder.id,
+            owner: holder.owner.clone(),
+            age: finite.map(|term| {
+                let granted = term.ends.saturating_sub(term.length);
+                Duration::from_nanos(now.saturating_sub(granted))
+            }),
+            lock_timeout: finite.map(|term| Duration::from_nanos(term.length)),
+            is_stale: holder.is_stale(|| now),
+            waiters,
+        }
+    }
+}
+
+impl<K: LockKey> Table<K> {
+    /// All locks, in key order, the whole table's first.
+    pub(super) fn entries(&self) -> Vec<Entry<K>> {
+        let mut entries = Vec::new();
+        {
+            let gate = self.gate.lock();
+            entries.extend(
+                gate.holder.iter().map(|holder| Entry::new(self, None, holder, gate.queue.len())),
+            );
+        }
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            for held in shard.held() {
+                let queue = shard.queue(held.hash, &held.key);
+                let waiters = queue.map_or(0, |queue| queue.places.len());
+                let holders = held.holders.iter().filter(|one| one.state != State::Reserved);
+                entries.extend(
+                    holders.map(|one| Entry::new(self, Some(held.key.clone()), one, waiters)),
+                );
+            }
+        }
+        entries.sort_by(|a, b| (&a.key, a.id).cmp(&(&b.key, b.id)));
+        entries
+    }
+
+    /// True if it keeps nothing: nobody holds or waits for a lock.
+    pub(super) fn is_empty(&self) -> bool {
+        let idle = self.gate.lock().is_idle();
+        let is_free = |shard: &Padded<Mutex<Shard<K>>>| {
+            let shard = shard.0.lock();
+            shard.held().next().is_none() && shard.has_no_queue()
+        };
+        idle && self.shards.iter().all(is_free) && self.kept.len() == 0
+    }
+}

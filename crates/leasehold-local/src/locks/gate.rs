@@ -1,0 +1,61 @@
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use super::holder::{Holder, Instant, NEVER};
+use super::request::Waiting;
+
+/// The lock of the whole table: its holder and who waits for it.
+///
+/// While anybody is at the gate, every request passes it and so takes turns. Who waits for the whole table takes all
+/// keys in their order, like a waiter for several keys: it has all keys below its frontier, waits for that one, and
+/// keeps nobody from those above. So whoever holds a key and asks for a greater one is never behind it.
+#[derive(Debug)]
+pub(super) struct Gate<K> {
+    pub(super) holder: Option<Holder>,
+    pub(super) queue: VecDeque<Arc<Waiting<K>>>,
+    /// How far the first in the queue is; `None` before it has looked.
+    pub(super) progress: Option<Progress<K>>,
+}
+
+/// How far the first waiter is.
+#[derive(Debug)]
+pub(super) struct Progress<K> {
+    /// The key that it waits for.
+    pub(super) frontier: Option<(K, u64)>,
+    /// Keys above that are, or were, taken.
+    pub(super) later: BinaryHeap<Reverse<(K, u64)>>,
+}
+
+impl<K> Default for Gate<K> {
+    fn default() -> Self {
+        Self { holder: None, queue: VecDeque::new(), progress: None }
+    }
+}
+
+impl<K: Ord + Clone> Gate<K> {
+    /// Whether a request that came with this ticket must wait for the whole table before it may have the key.
+    pub(super) fn excludes(&self, key: &K, ticket: u64) -> bool {
+        let frontier = || self.progress.as_ref().and_then(|progress| progress.frontier.as_ref());
+        self.holder.is_some()
+            || self.queue.front().is_some_and(|first| first.ticket < ticket)
+                && frontier().is_none_or(|(frontier, _)| key <= frontier)
+    }
+
+    /// When the lock of the whole table goes stale by its term.
+    pub(super) fn held_until(&self) -> Instant {
+        self.holder.as_ref().map_or(NEVER, |holder| holder.term.ends)
+    }
+
+    /// Tells it that a key is taken.
+    pub(super) fn note(&mut self, hash: u64, key: &K) {
+        if let Some(progress) = &mut self.progress {
+            progress.later.push(Reverse((key.clone(), hash)));
+        }
+    }
+
+    /// True if nobody holds or waits for the whole table.
+    pub(super) fn is_idle(&self) -> bool {
+        self.holder.is_none() && self.queue.is_empty()
+    }
+}

@@ -1,0 +1,134 @@
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use leasehold_core::Mode;
+
+use super::owner::Owner;
+
+/// Names a lock of one table. Numbers are never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockId(pub(super) NonZeroU64);
+
+impl LockId {
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl std::fmt::Display for LockId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An instant of the table's clock in nanoseconds.
+pub(super) type Instant = u64;
+
+/// An instant that never comes, and a time-out that never ends.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// `duration` in nanoseconds; 584 years and more count as [`NEVER`].
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
+}
+
+/// When a lock goes stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Term {
+    pub(super) ends: Instant,
+    pub(super) length: u64,
+}
+
+impl Term {
+    pub(super) const NEVER: Self = Self { ends: NEVER, length: NEVER };
+
+    /// A term that begins at the instant that `now` reads, which is not read without need.
+    pub(super) fn start(length: u64, now: impl FnOnce() -> Instant) -> Self {
+        match length {
+            NEVER => Self::NEVER,
+            length => Self { ends: now().saturating_add(length), length },
+        }
+    }
+}
+
+/// One lock on one key.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    pub(super) id: LockId,
+    pub(super) mode: Mode,
+    pub(super) term: Term,
+    pub(super) owner: Option<Owner>,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// A waiter for several keys has this one and waits for a later one.
+    Reserved,
+    /// It is held.
+    Held,
+    /// It is held, and the table knows its keys by its id.
+    Kept,
+}
+
+impl Holder {
+    /// True if it no longer excludes others: its term or its owner has ended (C6: at exactly its term).
+    pub(super) fn is_stale(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.state != State::Reserved
+            && (self.owner.as_ref().is_some_and(|owner| !owner.is_alive())
+                || (self.term.ends != NEVER && self.term.ends <= now()))
+    }
+}
+
+/// The holders of one key, at least one.
+#[derive(Debug)]
+pub(super) struct Holders {
+    first: Holder,
+    more: Vec<Holder>,
+}
+
+impl Holders {
+    pub(super) fn one(first: Holder) -> Self {
+        Self { first, more: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, holder: Holder) {
+        self.more.push(holder);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Holder> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Holder> {
+        std::iter::once(&mut self.first).chain(&mut self.more)
+    }
+
+    /// C9: whether one more may hold the key in this mode.
+    pub(super) fn admit(&self, mode: Mode) -> bool {
+        let Mode::Shared { max } = mode else { return false };
+        let below = |max: std::num::NonZeroU32| {
+            usize::try_from(max.get()).is_ok_and(|max| self.more.len() + 1 < max)
+        };
+        self.first.mode.is_shared() && max.is_none_or(below)
+    }
+
+    /// Keeps the holders that `keep` selects; true if none is left, and then the whole is to be dropped.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Holder) -> bool) -> bool {
+        self.more.retain(&mut keep);
+        if keep(&self.first) {
+            return false;
+        }
+        if self.more.is_empty() {
+            return true;
+        }
+        self.first = self.more.remove(0);
+        false
+    }
+
+    /// When the first of them goes stale by its term.
+    pub(super) fn first_end(&self) -> Instant {
+        self.iter().map(|holder| holder.term.ends).min().unwrap_or(NEVER)
+    }
+}

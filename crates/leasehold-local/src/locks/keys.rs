@@ -1,0 +1,146 @@
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use leasehold_core::Mode;
+
+use super::error::LockError;
+use super::sync::Hasher;
+
+/// The keys of one request, each with its mode.
+///
+/// A key, an array or a vector of keys asks for exclusive locks. A key that is named twice counts once.
+///
+/// ```
+/// use leasehold_core::Mode;
+/// use leasehold_local::locks::{Keys, LocalLocks, Options};
+///
+/// let locks = LocalLocks::<&str>::new();
+/// let both = locks.try_acquire(Keys::exclusive("a").and("b", Mode::SHARED), &Options::new())?;
+/// let reader = locks.try_acquire(Keys::shared("b"), &Options::new())?;
+/// assert!(locks.try_acquire(["c", "b"], &Options::new()).is_err());
+/// # Ok::<(), leasehold_local::locks::LockError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Keys<K>(Wanted<K>);
+
+#[derive(Debug, Clone)]
+enum Wanted<K> {
+    One(K, Mode),
+    Many(Vec<(K, Mode)>),
+}
+
+impl<K> Keys<K> {
+    /// One key, held alone.
+    pub fn exclusive(key: K) -> Self {
+        Self::one(key, Mode::Exclusive)
+    }
+
+    /// One key, held beside other shared holders.
+    pub fn shared(key: K) -> Self {
+        Self::one(key, Mode::SHARED)
+    }
+
+    /// One key in the given mode.
+    pub fn one(key: K, mode: Mode) -> Self {
+        Self(Wanted::One(key, mode))
+    }
+
+    /// Several keys in one mode.
+    pub fn all(keys: impl IntoIterator<Item = K>, mode: Mode) -> Self {
+        Self(Wanted::Many(keys.into_iter().map(|key| (key, mode)).collect()))
+    }
+
+    /// Adds a key in the given mode.
+    #[must_use]
+    pub fn and(self, key: K, mode: Mode) -> Self {
+        let mut many = match self.0 {
+            Wanted::One(first, first_mode) => vec![(first, first_mode)],
+            Wanted::Many(many) => many,
+        };
+        many.push((key, mode));
+        Self(Wanted::Many(many))
+    }
+}
+
+impl<K> From<K> for Keys<K> {
+    fn from(key: K) -> Self {
+        Self::exclusive(key)
+    }
+}
+
+impl<K, const N: usize> From<[K; N]> for Keys<K> {
+    fn from(keys: [K; N]) -> Self {
+        Self::all(keys, Mode::Exclusive)
+    }
+}
+
+impl<K> From<Vec<K>> for Keys<K> {
+    fn from(keys: Vec<K>) -> Self {
+        Self::all(keys, Mode::Exclusive)
+    }
+}
+
+impl<K> FromIterator<K> for Keys<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        Self::all(keys, Mode::Exclusive)
+    }
+}
+
+/// One key of a checked request.
+#[derive(Debug, Clone)]
+pub(super) struct Claim<K> {
+    pub(super) key: K,
+    pub(super) hash: u64,
+    pub(super) mode: Mode,
+}
+
+/// What a lock locks: keys in key order, each once, or the whole table.
+#[derive(Debug, Clone)]
+pub(super) enum Claims<K> {
+    One([Claim<K>; 1]),
+    Many(Arc<[Claim<K>]>),
+    Whole,
+}
+
+impl<K: Ord + Hash> Claims<K> {
+    /// Sorts the keys and drops those named twice.
+    pub(super) fn new(keys: Keys<K>, hasher: &Hasher) -> Result<Self, LockError> {
+        let claim = |(key, mode)| Claim { hash: hasher.hash_one(&key), key, mode };
+        let mut many = match keys.0 {
+            Wanted::One(key, mode) => return Ok(Self::One([claim((key, mode))])),
+            Wanted::Many(many) => many,
+        };
+        many.sort_unstable();
+        many.dedup();
+        if let Some(pair) = many.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(LockError::Invalid(Cow::Owned(format!(
+                "a key is named twice, as {} and as {}; name each key once",
+                pair[0].1, pair[1].1
+            ))));
+        }
+        if many.is_empty() {
+            return Err(LockError::no_keys());
+        }
+        Ok(Self::of(many.into_iter().map(claim).collect()))
+    }
+}
+
+impl<K> Claims<K> {
+    /// At least one claim, sorted, each key once.
+    pub(super) fn of(mut claims: Vec<Claim<K>>) -> Self {
+        match claims.pop() {
+            Some(only) if claims.is_empty() => Self::One([only]),
+            last => Self::Many(claims.into_iter().chain(last).collect()),
+        }
+    }
+
+    /// The keys; none for the whole table.
+    pub(super) fn keyed(&self) -> &[Claim<K>] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+            Self::Whole => &[],
+        }
+    }
+}

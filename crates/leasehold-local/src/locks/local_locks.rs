@@ -1,0 +1,294 @@
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use leasehold_core::Key;
+
+use super::access::Entered;
+use super::anchor::Anchor;
+use super::config::LocksConfig;
+use super::entry::Entry;
+use super::error::LockError;
+use super::frame;
+use super::guard::Guard;
+use super::holder::{LockId, State};
+use super::keys::{Claims, Keys};
+use super::lock::Lock;
+use super::options::Options;
+use super::owner::{Owner, OwnersTable};
+use super::release::ReleaseOutcome;
+use super::request::Terms;
+use super::sweeps::Swept;
+use super::table::{LockKey, Table};
+use super::wait::{AsyncWait, Grant, Wait};
+
+/// Locks by key among the threads and tasks of this process. Clones share their table.
+///
+/// See the [module](super) for what it guarantees.
+pub struct LocalLocks<K: LockKey = Key>(pub(super) Arc<Handle<K>>);
+
+/// What the handles of a table share.
+pub(super) struct Handle<K> {
+    table: Arc<Table<K>>,
+    /// One for each shard.
+    anchors: Box<[Anchor<K>]>,
+    pub(super) config: LocksConfig,
+}
+
+impl<K: LockKey> LocalLocks<K> {
+    /// A table of its own, on the machine's clocks.
+    pub fn new() -> Self {
+        let config = LocksConfig::new();
+        Self::of_table(&Arc::new(Table::new(&config, None)), config)
+    }
+
+    /// A table of its own.
+    ///
+    /// # Errors
+    /// [`LockError::Invalid`] if a value of `config` is out of its range.
+    pub fn with_config(config: LocksConfig) -> Result<Self, LockError> {
+        config.check()?;
+        Ok(Self::of_table(&Arc::new(Table::new(&config, None)), config))
+    }
+
+    pub(super) fn of_table(table: &Arc<Table<K>>, config: LocksConfig) -> Self {
+        let anchors = (0..config.shards).map(|_| Anchor::new(table)).collect();
+        Self(Arc::new(Handle { table: table.clone(), anchors, config }))
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table<K>> {
+        &self.0.table
+    }
+
+    /// Takes a lock if that is possible at once: nobody else holds a key, or waits for it, in a way that excludes it.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] if it is not; [`LockError::Invalid`] without keys, with a key in two modes, or with a lock
+    /// time-out of zero.
+    pub fn try_acquire(
+        &self,
+        keys: impl Into<Keys<K>>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        self.attempt(self.claims(keys)?, options)
+    }
+
+    /// Takes a lock on the calling thread, which parks while it waits.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] after the last attempt or the deadline; [`LockError::HeldByThisScope`] if the scope
+    /// that runs on this thread holds a key; [`LockError::Invalid`] as [`try_acquire`](Self::try_acquire).
+    pub fn acquire_blocking(
+        &self,
+        keys: impl Into<Keys<K>>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        self.claim_blocking(self.claims(keys)?, options)
+    }
+
+    /// Takes a lock. A time-out needs the timers of the table's clock: with the default clock, a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`acquire_blocking`](Self::acquire_blocking).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time: it then gives up its place, and what it had been granted goes to the next.
+    pub async fn acquire(
+        &self,
+        keys: impl Into<Keys<K>>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        self.claim(self.claims(keys)?, options).await
+    }
+
+    /// Takes the whole table if nobody holds or waits for any key of it.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_all(&self, options: &Options) -> Result<Guard<K>, LockError> {
+        self.attempt(Claims::Whole, options)
+    }
+
+    /// Takes the whole table on the calling thread: it excludes every key, and is excluded by every key.
+    ///
+    /// # Errors
+    /// As [`acquire_blocking`](Self::acquire_blocking).
+    pub fn acquire_all_blocking(&self, options: &Options) -> Result<Guard<K>, LockError> {
+        self.claim_blocking(Claims::Whole, options)
+    }
+
+    /// Takes the whole table: it excludes every key, and is excluded by every key.
+    ///
+    /// # Errors
+    /// As [`acquire_blocking`](Self::acquire_blocking).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_all(&self, options: &Options) -> Result<Guard<K>, LockError> {
+        self.claim(Claims::Whole, options).await
+    }
+
+    /// Releases a lock that was [kept](Guard::keep) without its guard.
+    pub fn release(&self, id: LockId) -> ReleaseOutcome {
+        let table = self.table();
+        table.kept.take(id).map_or(ReleaseOutcome::NotHeld, |lock| lock.release(table, id))
+    }
+
+    /// Releases what `owner` holds of some keys, whichever lock it belongs to, and says for how many keys.
+    ///
+    /// # Errors
+    /// [`LockError::Invalid`] without keys.
+    pub fn release_keys(
+        &self,
+        owner: impl Into<Owner>,
+        keys: impl Into<Keys<K>>,
+    ) -> Result<usize, LockError> {
+        let (claims, owner) = (self.claims(keys)?, owner.into());
+        Ok(self.table().remove(&claims, |holder| holder.owner.as_ref() == Some(&owner)))
+    }
+
+    /// Releases some keys whoever holds them, and says how many holders that ended. They learn of it when they
+    /// release: until then two can believe that they hold the lock.
+    ///
+    /// # Errors
+    /// [`LockError::Invalid`] without keys.
+    pub fn force_release(&self, keys: impl Into<Keys<K>>) -> Result<usize, LockError> {
+        Ok(self.table().remove(&self.claims(keys)?, |holder| holder.state != State::Reserved))
+    }
+
+    /// Releases the lock of the whole table whoever holds it, and says whether anybody did.
+    pub fn force_release_all(&self) -> bool {
+        self.table().remove(&Claims::Whole, |_| true) > 0
+    }
+
+    /// All locks in key order, one entry for each key and holder, the whole table's first.
+    ///
+    /// Shard after shard is looked at, so locks that are taken or released meanwhile may or may not be among them.
+    pub fn entries(&self) -> Vec<Entry<K>> {
+        self.table().entries()
+    }
+
+    /// True if nobody holds or waits for a lock. Then the table keeps nothing.
+    pub fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
+    /// Removes the locks that are stale, and says how many. Such a sweep is also made
+    /// [periodically](LocksConfig::sweep_every).
+    pub fn sweep(&self) -> Swept {
+        self.table().sweep()
+    }
+
+    /// What all sweeps did so far.
+    pub fn swept(&self) -> Swept {
+        self.table().sweeps.totals()
+    }
+
+    fn claims(&self, keys: impl Into<Keys<K>>) -> Result<Claims<K>, LockError> {
+        Claims::new(keys.into(), &self.table().hasher)
+    }
+
+    pub(super) fn attempt(
+        &self,
+        claims: Claims<K>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        let terms = self.terms(options)?;
+        let table = self.table();
+        let entered = match table.acquire_fast(&claims, &terms) {
+            Some((id, term)) => Entered::Granted(id, term),
+            None => table.enter(&claims, &terms, false),
+        };
+        match entered {
+            Entered::Granted(id, term) => Ok(self.guard(claims, terms, (id, term))),
+            _ => Err(LockError::Held),
+        }
+    }
+
+    pub(super) fn claim_blocking(
+        &self,
+        claims: Claims<K>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        let terms = self.terms(options)?;
+        let grant = match self.begin(&claims, &terms, options)? {
+            Begun::Granted(grant) => grant,
+            Begun::Waits(wait) => wait.block()?,
+        };
+        Ok(self.guard(claims, terms, grant))
+    }
+
+    pub(super) async fn claim(
+        &self,
+        claims: Claims<K>,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        let terms = self.terms(options)?;
+        let grant = match self.begin(&claims, &terms, options)? {
+            Begun::Granted(grant) => grant,
+            Begun::Waits(wait) => AsyncWait::new(wait).await?,
+        };
+        Ok(self.guard(claims, terms, grant))
+    }
+
+    fn begin(
+        &self,
+        claims: &Claims<K>,
+        terms: &Terms,
+        options: &Options,
+    ) -> Result<Begun<K>, LockError> {
+        let table = self.table();
+        if let Some(grant) = table.acquire_fast(claims, terms) {
+            return Ok(Begun::Granted(grant));
+        }
+        if frame::holds(table, claims) {
+            return match table.enter(claims, terms, false) {
+                Entered::Granted(id, term) => Ok(Begun::Granted((id, term))),
+                _ => Err(LockError::HeldByThisScope),
+            };
+        }
+        Ok(Begun::Waits(Wait::new(table.clone(), claims.clone(), terms.clone(), options.clone())))
+    }
+
+    /// Checks the options, and prepares for a lock that can go stale.
+    fn terms(&self, options: &Options) -> Result<Terms, LockError> {
+        let terms = options.terms()?;
+        let table = self.table();
+        if let Some(owner) = &terms.owner {
+            let table: Weak<dyn OwnersTable> = Arc::downgrade(table) as _;
+            owner.tell(table);
+        }
+        if terms.can_go_stale() {
+            table.start_sweeps();
+        }
+        Ok(terms)
+    }
+
+    fn guard(&self, claims: Claims<K>, terms: Terms, (id, term): Grant) -> Guard<K> {
+        let index = claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
+        let lock = Lock { claims, term, owner: terms.owner };
+        Guard::new(self.0.anchors[index].clone(), id, lock)
+    }
+}
+
+enum Begun<K: LockKey> {
+    Granted(Grant),
+    Waits(Wait<K>),
+}
+
+impl<K: LockKey> Clone for LocalLocks<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: LockKey> Default for LocalLocks<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: LockKey> fmt::Debug for LocalLocks<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalLocks").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

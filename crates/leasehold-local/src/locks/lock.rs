@@ -1,0 +1,11 @@
+use super::holder::Term;
+use super::keys::Claims;
+use super::owner::Owner;
+
+/// What is needed to release a lock.
+#[derive(Debug, Clone)]
+pub(super) struct Lock<K> {
+    pub(super) claims: Claims<K>,
+    pub(super) term: Term,
+    pub(super) owner: Option<Owner>,
+}

@@ -1,0 +1,123 @@
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::sync::{AtomicBool, Mutex, Ordering};
+
+/// The life of whoever owns locks: all its locks are stale from the moment the handle is dropped.
+///
+/// Give it to what may die: a thread's closure, a task's future, a connection. Waiters of its locks go on at once.
+///
+/// ```
+/// use leasehold_local::locks::{LocalLocks, Options, OwnerHandle};
+///
+/// let locks = LocalLocks::<&str>::new();
+/// let worker = OwnerHandle::new();
+/// let options = Options::new().owner(&worker);
+/// let id = locks.try_acquire("job", &options)?.keep();
+/// assert!(locks.try_acquire("job", &Options::new()).is_err());
+/// drop(worker);
+/// assert!(locks.try_acquire("job", &Options::new()).is_ok());
+/// # Ok::<(), leasehold_local::locks::LockError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct OwnerHandle(Owner);
+
+impl OwnerHandle {
+    /// A new owner.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The owner that lives as long as the calling thread.
+    ///
+    /// A task moves between threads: move an [`OwnerHandle::new`] into its future instead.
+    pub fn of_thread() -> Owner {
+        super::sync::thread_local! {
+            static OF_THREAD: OwnerHandle = OwnerHandle::new();
+        }
+        OF_THREAD.with(OwnerHandle::owner)
+    }
+
+    /// Its owner, to give to [`Options::owner`](super::Options::owner).
+    pub fn owner(&self) -> Owner {
+        self.0.clone()
+    }
+}
+
+impl Drop for OwnerHandle {
+    fn drop(&mut self) {
+        let Owner(life) = &self.0;
+        life.alive.store(false, Ordering::Release);
+        let tables = std::mem::take(&mut *life.tables.lock());
+        for table in tables.iter().filter_map(Weak::upgrade) {
+            table.owner_died();
+        }
+    }
+}
+
+impl From<&OwnerHandle> for Owner {
+    fn from(handle: &OwnerHandle) -> Self {
+        handle.owner()
+    }
+}
+
+/// Whoever owns locks. Clones are the same owner; it lives as long as its [`OwnerHandle`].
+#[derive(Clone, Default)]
+pub struct Owner(Arc<Life>);
+
+struct Life {
+    number: u64,
+    alive: AtomicBool,
+    tables: Mutex<Vec<Weak<dyn OwnersTable>>>,
+}
+
+/// A table in which an owner may have locks.
+pub(super) trait OwnersTable: Send + Sync {
+    /// Lets those go on who wait for a lock of an owner that died.
+    fn owner_died(&self);
+}
+
+impl Owner {
+    /// A number that no other owner of this process has.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// True until its handle is dropped.
+    pub fn is_alive(&self) -> bool {
+        self.0.alive.load(Ordering::Acquire)
+    }
+
+    /// Has the table told of its death.
+    pub(super) fn tell(&self, table: Weak<dyn OwnersTable>) {
+        let mut tables = self.0.tables.lock();
+        if !tables.iter().any(|known| known.ptr_eq(&table)) {
+            tables.retain(|known| known.strong_count() > 0);
+            tables.push(table);
+        }
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Owner {}
+
+impl Default for Life {
+    fn default() -> Self {
+        // Not the engine's: it orders nothing.
+        static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        Self { number, alive: AtomicBool::new(true), tables: Mutex::new(Vec::new()) }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_alive() { "alive" } else { "dead" };
+        write!(f, "Owner({}, {state})", self.number())
+    }
+}

@@ -1,0 +1,101 @@
+use std::task::Waker;
+
+use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
+use super::keys::{Claim, Claims};
+use super::owner::Owner;
+use super::sync::{Mutex, MutexGuard};
+
+/// What a lock is asked for with, besides its keys.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    /// After what time it goes stale, in nanoseconds.
+    pub(super) timeout: u64,
+    pub(super) owner: Option<Owner>,
+}
+
+impl Terms {
+    pub(super) fn can_go_stale(&self) -> bool {
+        self.timeout != NEVER || self.owner.is_some()
+    }
+
+    pub(super) fn holder<K>(
+        &self,
+        id: LockId,
+        claim: &Claim<K>,
+        state: State,
+        term: Term,
+    ) -> Holder {
+        Holder { id, mode: claim.mode, term, owner: self.owner.clone(), state }
+    }
+}
+
+/// A request that waits. It stands in the queue of each of its keys that it has not reserved.
+#[derive(Debug)]
+pub(super) struct Waiting<K> {
+    pub(super) id: LockId,
+    /// Orders requests by their arrival, over all keys.
+    pub(super) ticket: u64,
+    pub(super) claims: Claims<K>,
+    pub(super) terms: Terms,
+    signal: Mutex<Signal>,
+}
+
+/// How the table reaches the waiter. Its mutex is the last one that a thread locks.
+#[derive(Debug)]
+pub(super) struct Signal {
+    /// The term of the lock, once it is granted.
+    pub(super) granted: Option<Term>,
+    /// When the waiter looks by itself, because what it waits for may be stale then.
+    pub(super) looks_at: Instant,
+    waker: Option<Waker>,
+}
+
+impl<K> Waiting<K> {
+    /// A waiter that nobody can wake until it calls [`check`](Self::check).
+    pub(super) fn new(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
+        let signal = Signal { granted: None, looks_at: NEVER, waker: None };
+        Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
+    }
+
+    pub(super) fn signal(&self) -> MutexGuard<'_, Signal> {
+        self.signal.lock()
+    }
+
+    /// Grants it; the caller holds the locks of all its keys.
+    pub(super) fn grant(&self, term: Term) -> Option<Waker> {
+        let mut signal = self.signal();
+        signal.granted = Some(term);
+        signal.waker.take()
+    }
+
+    /// Has the waiter look no later than `at`; wakes it if it would look later.
+    pub(super) fn look_at(&self, at: Instant) -> Option<Waker> {
+        let mut signal = self.signal();
+        if at >= signal.looks_at {
+            return None;
+        }
+        signal.looks_at = at;
+        signal.waker.clone()
+    }
+
+    /// Whether the lock is granted, and else when to look. From then on `waker` is woken when either changes.
+    pub(super) fn check(&self, waker: &Waker) -> (Option<Term>, Instant) {
+        let mut signal = self.signal();
+        let answer = (signal.granted, signal.looks_at);
+        let known = signal.waker.as_ref().is_some_and(|known| known.will_wake(waker));
+        let old = if known { None } else { signal.waker.replace(waker.clone()) };
+        drop(signal);
+        // A waker can own a task, whose end can call the table.
+        drop(old);
+        answer
+    }
+
+    /// Forgets the waker and when to look, before the waiter itself looks.
+    pub(super) fn quiet(&self) {
+        let mut signal = self.signal();
+        signal.looks_at = NEVER;
+        let waker = signal.waker.take();
+        drop(signal);
+        drop(waker);
+    }
+}

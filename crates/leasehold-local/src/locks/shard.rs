@@ -1,0 +1,229 @@
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::holder::{Holder, Holders, LockId};
+use super::keys::Claim;
+use super::request::Waiting;
+
+/// A part of the table: the keys whose hashes name it.
+///
+/// A key is in `held` only while somebody holds or reserves it, and in `queues` only while somebody waits for it.
+#[derive(Debug)]
+pub(super) struct Shard<K> {
+    held: HashTable<Held<K>>,
+    queues: HashTable<Queue<K>>,
+    next_id: NonZeroU64,
+    id_step: u64,
+}
+
+/// A key that is held.
+#[derive(Debug)]
+pub(super) struct Held<K> {
+    pub(super) key: K,
+    pub(super) hash: u64,
+    pub(super) holders: Holders,
+}
+
+/// Who waits for a key, in the order of arrival.
+#[derive(Debug)]
+pub(super) struct Queue<K> {
+    pub(super) key: K,
+    pub(super) hash: u64,
+    pub(super) places: VecDeque<Place<K>>,
+}
+
+/// The place of one waiter in the queue of one of its keys.
+#[derive(Debug)]
+pub(super) struct Place<K> {
+    pub(super) waiting: Arc<Waiting<K>>,
+    /// Which of its keys this is.
+    pub(super) position: usize,
+    /// It has all smaller keys. Otherwise it keeps nobody from this one.
+    pub(super) active: bool,
+}
+
+/// A map that is this many times as large as its contents is made smaller.
+const SPARE: usize = 8;
+
+impl<K: Eq + Clone> Shard<K> {
+    /// The shard at `index` of so many; their ids are all different.
+    pub(super) fn new(index: usize, shards: usize) -> Self {
+        let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        Self {
+            held: HashTable::new(),
+            queues: HashTable::new(),
+            next_id: NonZeroU64::MIN.saturating_add(number(index)),
+            id_step: number(shards),
+        }
+    }
+
+    /// An id for a new lock.
+    pub(super) fn mint(&mut self) -> LockId {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(self.id_step);
+        LockId(id)
+    }
+
+    /// True if nobody waits for any key of the shard.
+    pub(super) fn has_no_queue(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    pub(super) fn holders(&self, claim: &Claim<K>) -> Option<&Holders> {
+        let held = self.held.find(claim.hash, |held| held.key == claim.key);
+        held.map(|held| &held.holders)
+    }
+
+    pub(super) fn holders_mut(&mut self, claim: &Claim<K>) -> Option<&mut Holders> {
+        let held = self.held.find_mut(claim.hash, |held| held.key == claim.key);
+        held.map(|held| &mut held.holders)
+    }
+
+    /// C9: whether the holders admit one more in this mode, whoever waits.
+    pub(super) fn admits(&self, claim: &Claim<K>) -> bool {
+        self.holders(claim).is_none_or(|holders| holders.admit(claim.mode))
+    }
+
+    /// Adds the holder that `holder` makes if the present ones admit it; one look-up for both.
+    pub(super) fn add_if_admitted(
+        &mut self,
+        claim: &Claim<K>,
+        holder: impl FnOnce() -> Holder,
+    ) -> bool {
+        match self.entry(claim) {
+            Entry::Occupied(mut held) => {
+                let admitted = held.get().holders.admit(claim.mode);
+                if admitted {
+                    held.get_mut().holders.push(holder());
+                }
+                admitted
+            }
+            Entry::Vacant(free) => {
+                let holders = Holders::one(holder());
+                free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
+                true
+            }
+        }
+    }
+
+    /// Adds a holder that the present ones admit.
+    pub(super) fn add(&mut self, claim: &Claim<K>, holder: Holder) {
+        match self.entry(claim) {
+            Entry::Occupied(mut held) => held.get_mut().holders.push(holder),
+            Entry::Vacant(free) => {
+                let holders = Holders::one(holder);
+                free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
+            }
+        }
+    }
+
+    fn entry(&mut self, claim: &Claim<K>) -> Entry<'_, Held<K>> {
+        self.held.entry(claim.hash, |held| held.key == claim.key, |held| held.hash)
+    }
+
+    /// Keeps those holders of a key that `keep` selects.
+    pub(super) fn retain(&mut self, hash: u64, key: &K, keep: impl FnMut(&Holder) -> bool) {
+        if let Ok(mut held) = self.held.find_entry(hash, |held| held.key == *key) {
+            if held.get_mut().holders.retain(keep) {
+                held.remove();
+            }
+        }
+    }
+
+    /// Keeps those holders of all keys that `keep` selects.
+    pub(super) fn retain_all(&mut self, mut keep: impl FnMut(&Holder) -> bool) {
+        self.held.retain(|held| !held.holders.retain(&mut keep));
+    }
+
+    /// Drops those holders that `gone` selects among the next `batch` keys from `from` on. `changed` gets
+    /// each key that lost one. Returns where to go on.
+    pub(super) fn sweep(
+        &mut self,
+        from: usize,
+        batch: usize,
+        mut gone: impl FnMut(&Holder) -> bool,
+        mut changed: impl FnMut(u64, &K),
+    ) -> Option<usize> {
+        let mut looked_at = 0;
+        for index in from..self.held.num_buckets() {
+            if looked_at == batch {
+                return Some(index);
+            }
+            let Ok(mut held) = self.held.get_bucket_entry(index) else { continue };
+            looked_at += 1;
+            let mut any = false;
+            let is_free = held.get_mut().holders.retain(|holder| {
+                let gone = gone(holder);
+                any |= gone;
+                !gone
+            });
+            if any {
+                changed(held.get().hash, &held.get().key);
+            }
+            if is_free {
+                held.remove();
+            }
+        }
+        if self.held.capacity() > SPARE * self.held.len().max(16) {
+            self.held.shrink_to(2 * self.held.len(), |held| held.hash);
+        }
+        None
+    }
+
+    pub(super) fn queue(&self, hash: u64, key: &K) -> Option<&Queue<K>> {
+        self.queues.find(hash, |queue| queue.key == *key)
+    }
+
+    pub(super) fn queue_mut(&mut self, hash: u64, key: &K) -> Option<&mut Queue<K>> {
+        self.queues.find_mut(hash, |queue| queue.key == *key)
+    }
+
+    /// True if a waiter that came before `ticket` keeps others from the key.
+    pub(super) fn is_awaited(&self, hash: u64, key: &K, ticket: u64) -> bool {
+        !self.queues.is_empty()
+            && self.queue(hash, key).is_some_and(|queue| {
+                queue.places.iter().any(|place| place.active && place.waiting.ticket < ticket)
+            })
+    }
+
+    pub(super) fn enqueue(&mut self, claim: &Claim<K>, place: Place<K>) {
+        let same = |queue: &Queue<K>| queue.key == claim.key;
+        let new = || Queue { key: claim.key.clone(), hash: claim.hash, places: VecDeque::new() };
+        let queue = self.queues.entry(claim.hash, same, |queue| queue.hash).or_insert_with(new);
+        queue.into_mut().places.push_back(place);
+    }
+
+    /// Removes the place at `index` of the key's queue.
+    pub(super) fn remove_place(&mut self, hash: u64, key: &K, index: usize) {
+        if let Ok(mut queue) = self.queues.find_entry(hash, |queue| queue.key == *key) {
+            queue.get_mut().places.remove(index);
+            if queue.get().places.is_empty() {
+                queue.remove();
+            }
+        }
+    }
+
+    /// Removes a waiter's place, if it has one.
+    pub(super) fn dequeue(&mut self, claim: &Claim<K>, id: LockId) {
+        if let Ok(mut queue) = self.queues.find_entry(claim.hash, |queue| queue.key == claim.key) {
+            queue.get_mut().places.retain(|place| place.waiting.id != id);
+            if queue.get().places.is_empty() {
+                queue.remove();
+            }
+        }
+    }
+
+    /// All keys that are held.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Held<K>> {
+        self.held.iter()
+    }
+
+    /// All keys that somebody waits for.
+    pub(super) fn queues(&self) -> impl Iterator<Item = &Queue<K>> {
+        self.queues.iter()
+    }
+}

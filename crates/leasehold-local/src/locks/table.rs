@@ -1,0 +1,200 @@
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use leasehold_core::Clock;
+
+use super::after::After;
+use super::config::LocksConfig;
+use super::gate::Gate;
+use super::holder::{Holder, Instant, LockId, NEVER, State, Term, nanos};
+use super::kept::KeptLocks;
+use super::keys::{Claim, Claims};
+use super::owner::OwnersTable;
+use super::registry::TableName;
+use super::request::{Terms, Waiting};
+use super::shard::{Place, Shard};
+use super::sweeps::Sweeps;
+use super::sync::{AtomicBool, AtomicU64, Hasher, Mutex, MutexGuard, Ordering, Padded};
+
+/// What a key of a table must be.
+pub trait LockKey: Ord + Hash + Clone + Send + Sync + 'static {}
+
+impl<K: Ord + Hash + Clone + Send + Sync + 'static> LockKey for K {}
+
+/// The table: who holds and who waits.
+///
+/// Order of the mutexes: the gate, then shards by index, then the index of kept locks or a waiter's signal.
+/// Nothing is woken before all are unlocked.
+pub(super) struct Table<K> {
+    pub(super) shards: Box<[Padded<Mutex<Shard<K>>>]>,
+    pub(super) hasher: Hasher,
+    /// The lock of the whole table.
+    pub(super) gate: Mutex<Gate<K>>,
+    /// False only if nobody holds or awaits the whole table. Set before the shards are looked at, and read under a
+    /// shard's mutex, which orders it.
+    pub(super) gated: AtomicBool,
+    /// Counts waiters.
+    tickets: AtomicU64,
+    /// The locks that are known by their ids.
+    pub(super) kept: KeptLocks<K>,
+    pub(super) sweeps: Sweeps,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The name by which it is found.
+    pub(super) name: Option<TableName>,
+}
+
+/// The ticket of a request that did not wait: behind all others.
+pub(super) const NEWCOMER: u64 = u64::MAX;
+
+impl<K: LockKey> Table<K> {
+    pub(super) fn new(config: &LocksConfig, name: Option<TableName>) -> Self {
+        let shards = config.shards;
+        let shard = |index| Padded(Mutex::new(Shard::new(index, shards)));
+        Self {
+            shards: (0..shards).map(shard).collect(),
+            hasher: Hasher::default(),
+            gate: Mutex::new(Gate::default()),
+            gated: AtomicBool::new(false),
+            tickets: AtomicU64::new(0),
+            kept: KeptLocks::default(),
+            sweeps: Sweeps::new(config),
+            clock: config.clock.clone(),
+            name,
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        nanos(self.clock.now())
+    }
+
+    pub(super) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The index of the shard of a hash. The map inside the shard uses the bits at both ends.
+    pub(super) fn index(&self, hash: u64) -> usize {
+        usize::try_from((hash >> 32) & 0xffff).unwrap_or(0) & (self.shards.len() - 1)
+    }
+
+    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K>> {
+        self.shards[self.index(hash)].0.lock()
+    }
+
+    /// One key at once, if nobody waits for a key of its shard or for the whole table. `None` decides nothing.
+    pub(super) fn acquire_fast(&self, claims: &Claims<K>, terms: &Terms) -> Option<(LockId, Term)> {
+        let Claims::One([claim]) = claims else { return None };
+        let term = Term::start(terms.timeout, || self.now());
+        let mut shard = self.shard(claim.hash);
+        if self.gated.load(Ordering::Relaxed) || !shard.has_no_queue() {
+            return None;
+        }
+        let id = shard.mint();
+        let holder = || terms.holder(id, claim, State::Held, term);
+        shard.add_if_admitted(claim, holder).then_some((id, term))
+    }
+
+    /// Releases one key at once under the same conditions, and says whether it was held. `None` decides nothing.
+    pub(super) fn release_fast(&self, claims: &Claims<K>, id: LockId) -> Option<bool> {
+        let Claims::One([claim]) = claims else { return None };
+        let mut shard = self.shard(claim.hash);
+        if self.gated.load(Ordering::Relaxed) || !shard.has_no_queue() {
+            return None;
+        }
+        let mut found = false;
+        shard.retain(claim.hash, &claim.key, |holder| {
+            let same = holder.id == id;
+            found |= same;
+            !same
+        });
+        Some(found)
+    }
+
+    /// Drops the stale holders of a key.
+    pub(super) fn drop_stale(&self, shard: &mut Shard<K>, claim: &Claim<K>) {
+        shard.retain(claim.hash, &claim.key, |holder| !self.ends(holder));
+    }
+
+    /// Whether a holder is stale and goes; one that does is no longer known by its id.
+    pub(super) fn ends(&self, holder: &Holder) -> bool {
+        let stale = holder.is_stale(|| self.now());
+        if stale {
+            self.kept.forget(holder);
+        }
+        stale
+    }
+
+    /// Drops stale holders only if the key does not admit the claim with them.
+    pub(super) fn admits(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
+        shard.admits(claim) || {
+            self.drop_stale(shard, claim);
+            shard.admits(claim)
+        }
+    }
+
+    /// Lets the waiters of a key go on in their order, until one is blocked. That one looks again when a lock that
+    /// blocks it goes stale.
+    pub(super) fn settle(
+        &self,
+        shard: &mut Shard<K>,
+        mut gate: Option<&mut Gate<K>>,
+        (hash, key): (u64, &K),
+        after: &mut After<K>,
+    ) {
+        let mut index = 0;
+        loop {
+            let place = shard.queue(hash, key).and_then(|queue| queue.places.get(index));
+            let Some(Place { waiting, position, active }) = place else { return };
+            if !active {
+                index += 1;
+                continue;
+            }
+            let (waiting, position) = (waiting.clone(), *position);
+            let claim = &waiting.claims.keyed()[position];
+            let shut = gate.as_ref().is_some_and(|gate| gate.excludes(key, waiting.ticket));
+            if shut || !self.admits(shard, claim) {
+                let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+                let shut_until = gate.map_or(NEVER, |gate| gate.held_until());
+                after.wake(waiting.look_at(held_until.min(shut_until)));
+                return;
+            }
+            shard.remove_place(hash, key, index);
+            if let Some(gate) = gate.as_deref_mut() {
+                gate.note(hash, key);
+            }
+            self.take(shard, waiting, position, after);
+        }
+    }
+
+    /// Gives a key to a waiter: its lock, if it is the only key, or else a reservation.
+    fn take(
+        &self,
+        shard: &mut Shard<K>,
+        waiting: Arc<Waiting<K>>,
+        position: usize,
+        after: &mut After<K>,
+    ) {
+        let (id, claims) = (waiting.id, waiting.claims.keyed());
+        let claim = &claims[position];
+        if claims.len() == 1 {
+            let term = Term::start(waiting.terms.timeout, || self.now());
+            shard.add(claim, waiting.terms.holder(id, claim, State::Held, term));
+            after.wake(waiting.grant(term));
+        } else {
+            shard.add(claim, waiting.terms.holder(id, claim, State::Reserved, Term::NEVER));
+            after.step(waiting, position + 1);
+        }
+    }
+}
+
+impl<K: LockKey> OwnersTable for Table<K> {
+    fn owner_died(&self) {
+        self.settle_whole();
+    }
+}
+
+impl<K> fmt::Debug for Table<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}

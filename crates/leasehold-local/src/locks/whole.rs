@@ -1,0 +1,193 @@
+//! How the table is locked as a whole.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use leasehold_core::Mode;
+
+use super::access::Entered;
+use super::after::After;
+use super::gate::{Gate, Progress};
+use super::holder::{Holder, LockId, NEVER, State, Term};
+use super::keys::{Claim, Claims};
+use super::request::{Terms, Waiting};
+use super::sync::{MutexGuard, Ordering};
+use super::table::{LockKey, Table};
+
+impl<K: LockKey> Table<K> {
+    /// Locks the gate, and opens it if its holder is stale. No shard may be locked.
+    pub(super) fn lock_gate(&self, after: &mut After<K>) -> MutexGuard<'_, Gate<K>> {
+        let mut gate = self.gate.lock();
+        if gate.holder.take_if(|holder| self.ends(holder)).is_some() {
+            self.open_gate(&mut gate, after);
+        }
+        gate
+    }
+
+    /// Lets the first at the gate go on as far as it may, and unlocks. No shard may be locked.
+    pub(super) fn unlock_gate(&self, mut gate: MutexGuard<'_, Gate<K>>, after: &mut After<K>) {
+        self.advance(&mut gate, after);
+        if gate.is_idle() {
+            self.gated.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn enter_whole(&self, terms: &Terms, waits: bool) -> Entered<K> {
+        let mut after = After::default();
+        let mut gate = self.lock_gate(&mut after);
+        // From now on, whoever locks a shard comes to the gate.
+        self.gated.store(true, Ordering::Relaxed);
+        let id = self.shards[0].0.lock().mint();
+        let entered = if gate.is_idle() && self.is_vacant() {
+            let term = Term::start(terms.timeout, || self.now());
+            gate.holder = Some(whole(id, terms, term));
+            Entered::Granted(id, term)
+        } else if waits {
+            let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms.clone());
+            let waiting = Arc::new(waiting);
+            after.wake(waiting.look_at(gate.held_until()));
+            gate.queue.push_back(waiting.clone());
+            Entered::Waiting(waiting)
+        } else {
+            Entered::Refused
+        };
+        self.unlock_gate(gate, &mut after);
+        self.follow_up(after);
+        entered
+    }
+
+    /// Releases the whole table if `gone` selects its holder, and says whether it did.
+    pub(super) fn leave_gate(&self, gone: impl Fn(&Holder) -> bool) -> bool {
+        let mut after = After::default();
+        // A stale lock that nobody took is its holder's to release: so the gate is not opened before.
+        let mut gate = self.gate.lock();
+        let left = gate.holder.take_if(|holder| gone(holder));
+        if let Some(holder) = &left {
+            self.kept.forget(holder);
+            self.open_gate(&mut gate, &mut after);
+        }
+        self.unlock_gate(gate, &mut after);
+        self.follow_up(after);
+        left.is_some()
+    }
+
+    pub(super) fn cancel_whole(&self, waiting: &Waiting<K>) -> Option<Term> {
+        let mut after = After::default();
+        let mut gate = self.lock_gate(&mut after);
+        let granted = waiting.signal().granted;
+        if let Some(at) = gate.queue.iter().position(|other| other.id == waiting.id) {
+            gate.queue.remove(at);
+            if at == 0 {
+                self.open_gate(&mut gate, &mut after);
+            }
+        }
+        self.unlock_gate(gate, &mut after);
+        self.follow_up(after);
+        granted
+    }
+
+    pub(super) fn look_whole(&self, waiting: &Waiting<K>) {
+        let mut after = After::default();
+        waiting.quiet();
+        let gate = self.lock_gate(&mut after);
+        after.wake(waiting.look_at(gate.held_until()));
+        self.unlock_gate(gate, &mut after);
+        self.follow_up(after);
+    }
+
+    /// Lets everybody go on who waited for whoever left the gate.
+    fn open_gate(&self, gate: &mut Gate<K>, after: &mut After<K>) {
+        gate.progress = None;
+        self.advance(gate, after);
+        self.settle_all(gate, after);
+    }
+
+    /// Lets the waiters of all keys go on. No shard may be locked.
+    fn settle_all(&self, gate: &mut Gate<K>, after: &mut After<K>) {
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            let queues: Vec<_> = shard.queues().map(|q| (q.hash, q.key.clone())).collect();
+            for (hash, key) in &queues {
+                self.settle(&mut shard, Some(gate), (*hash, key), after);
+            }
+        }
+    }
+
+    /// Lets everybody go on who is no longer blocked, because locks went stale by themselves.
+    pub(super) fn settle_whole(&self) {
+        let mut after = After::default();
+        let mut gate = self.lock_gate(&mut after);
+        self.settle_all(&mut gate, &mut after);
+        self.unlock_gate(gate, &mut after);
+        self.follow_up(after);
+    }
+
+    /// Lets the first at the gate take key after key, until one is taken.
+    fn advance(&self, gate: &mut Gate<K>, after: &mut After<K>) {
+        if gate.holder.is_some() {
+            return;
+        }
+        let Some(first) = gate.queue.front().cloned() else { return };
+        loop {
+            let progress = gate.progress.get_or_insert_with(|| self.survey(first.ticket));
+            let next = progress.frontier.take();
+            let Some((key, hash)) = next.or_else(|| progress.later.pop().map(|next| next.0)) else {
+                break;
+            };
+            progress.frontier = Some((key.clone(), hash));
+            let mut shard = self.shard(hash);
+            let claim = Claim { key, hash, mode: Mode::Exclusive };
+            self.drop_stale(&mut shard, &claim);
+            self.settle(&mut shard, Some(gate), (hash, &claim.key), after);
+            let holders = shard.holders(&claim);
+            if holders.is_some() || shard.is_awaited(hash, &claim.key, first.ticket) {
+                let until = holders.map_or(NEVER, |holders| holders.first_end());
+                after.wake(first.look_at(until));
+                return;
+            }
+            if let Some(progress) = &mut gate.progress {
+                progress.frontier = None;
+            }
+        }
+        gate.queue.pop_front();
+        gate.progress = None;
+        let term = Term::start(first.terms.timeout, || self.now());
+        gate.holder = Some(whole(first.id, &first.terms, term));
+        after.wake(first.grant(term));
+        if term.ends != NEVER {
+            // Everybody else looks again when it goes stale.
+            if let Some(second) = gate.queue.front() {
+                after.wake(second.look_at(term.ends));
+            }
+            self.settle_all(gate, after);
+        }
+    }
+
+    /// The keys that are taken, or awaited by who came before `ticket`.
+    fn survey(&self, ticket: u64) -> Progress<K> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            taken.extend(shard.held().map(|held| Reverse((held.key.clone(), held.hash))));
+            let before = |queue: &&super::shard::Queue<K>| {
+                queue.places.iter().any(|place| place.waiting.ticket < ticket)
+            };
+            let awaited = shard.queues().filter(before);
+            taken.extend(awaited.map(|queue| Reverse((queue.key.clone(), queue.hash))));
+        }
+        Progress { frontier: None, later: taken.into() }
+    }
+
+    /// True if nobody holds or waits for any key; drops what is stale.
+    fn is_vacant(&self) -> bool {
+        self.shards.iter().all(|shard| {
+            let mut shard = shard.0.lock();
+            shard.retain_all(|holder| !self.ends(holder));
+            shard.held().next().is_none() && shard.has_no_queue()
+        })
+    }
+}
+
+fn whole(id: LockId, terms: &Terms, term: Term) -> Holder {
+    Holder { id, mode: Mode::Exclusive, term, owner: terms.owner.clone(), state: State::Held }
+}

@@ -1,0 +1,9 @@
+//! The tests of this crate's locks.
+
+mod common;
+mod named;
+mod order;
+mod scopes;
+mod stale;
+mod table;
+mod waiting;

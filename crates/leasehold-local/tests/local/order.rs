@@ -1,0 +1,144 @@
+//! Who takes keys one after another in key order never ends in a deadlock: waiters keep others only from keys up to
+//! the one that they wait for.
+
+use crate::common::*;
+
+#[test]
+fn a_waiter_keeps_nobody_from_a_key_above_the_one_it_waits_for() {
+    let (locks, _clock) = manual();
+    let a = locks.try_acquire("a", &once()).unwrap();
+    let both = waits(&locks, ["a", "b"], patient());
+    let b = locks.try_acquire("b", &once()).unwrap();
+    drop(a);
+    assert_eq!(both.wakes(), 0);
+    assert!(locks.try_acquire("a", &once()).is_err(), "it has this one now");
+    drop(b);
+    drop(both.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waiter_behind_a_waiter_keeps_nobody_from_greater_keys() {
+    let (locks, _clock) = manual();
+    // The holder of c asks for d, which a waiter for a and d must not keep, because a waits for c.
+    let c = locks.try_acquire("c", &once()).unwrap();
+    let a_and_c = waits(&locks, ["a", "c"], patient());
+    let a_and_d = waits(&locks, ["a", "d"], patient());
+    let d = locks.try_acquire("d", &once()).unwrap();
+    drop((c, d));
+    drop(a_and_c.done().unwrap());
+    drop(a_and_d.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn who_came_first_keeps_its_place_at_keys_it_did_not_wait_for_yet() {
+    let (locks, _clock) = manual();
+    let [a, b] = ["a", "b"].map(|key| locks.try_acquire(key, &once()).unwrap());
+    let first = waits(&locks, ["a", "b"], patient());
+    let second = waits(&locks, "b", patient());
+    drop(a);
+    drop(b);
+    assert_eq!(second.wakes(), 0);
+    drop(first.done().unwrap());
+    drop(second.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waiter_for_the_whole_table_keeps_nobody_from_keys_above_the_one_it_waits_for() {
+    let (locks, _clock) = manual();
+    let b = locks.try_acquire("b", &once()).unwrap();
+    let all = waits_for_all(&locks, patient());
+    assert!(locks.try_acquire("a", &once()).is_err(), "below");
+    assert!(locks.try_acquire("b", &once()).is_err());
+    let c = locks.try_acquire("c", &once()).unwrap();
+    drop(b);
+    assert_eq!(all.wakes(), 0);
+    assert!(locks.try_acquire("b", &once()).is_err(), "it waits for c now");
+    let d = locks.try_acquire("d", &once()).unwrap();
+    drop(c);
+    drop(d);
+    let all = all.done().unwrap();
+    assert!(locks.try_acquire("e", &once()).is_err());
+    drop(all);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn who_waited_before_the_whole_table_goes_first_and_who_came_later_goes_after() {
+    let (locks, _clock) = manual();
+    let b = locks.try_acquire("b", &once()).unwrap();
+    let before = waits(&locks, ["b", "c"], patient());
+    let all = waits_for_all(&locks, patient());
+    let after = waits(&locks, ["b", "c"], patient());
+    drop(b);
+    let before = before.done().unwrap();
+    assert_eq!((all.wakes(), after.wakes()), (0, 0));
+    drop(before);
+    let all = all.done().unwrap();
+    assert_eq!(after.wakes(), 0);
+    drop(all);
+    drop(after.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn several_waiters_for_the_whole_table_take_turns_with_keys() {
+    let (locks, _clock) = manual();
+    let held = locks.try_acquire_all(&once()).unwrap();
+    let key = waits(&locks, "k", patient());
+    let [first, second] = [(); 2].map(|()| waits_for_all(&locks, patient()));
+    let late = waits(&locks, "k", patient());
+    drop(held);
+    assert_eq!((first.wakes(), late.wakes()), (0, 0));
+    drop(key.done().unwrap());
+    drop(first.done().unwrap());
+    assert_eq!(late.wakes(), 0);
+    drop(second.done().unwrap());
+    drop(late.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_cancelled_waiter_for_the_whole_table_lets_everybody_go_on() {
+    let (locks, _clock) = manual();
+    let b = locks.try_acquire("b", &once()).unwrap();
+    let all = waits_for_all(&locks, patient());
+    let a = waits(&locks, "a", patient());
+    drop(all);
+    drop(a.done().unwrap());
+    let all = waits_for_all(&locks, patient());
+    drop(b);
+    assert_eq!(all.wakes(), 1);
+    // It had been granted the table, and gives it back.
+    drop(all);
+    assert!(locks.is_empty());
+    assert!(locks.try_acquire("a", &once()).is_ok());
+}
+
+#[test]
+fn threads_that_take_keys_in_order_and_the_whole_table_never_end_in_a_deadlock() {
+    let locks: leasehold_local::locks::LocalLocks<u64> = leasehold_local::locks::LocalLocks::new();
+    let rounds = 300;
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let locks = &locks;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let (low, high) = ((thread + round) % 4, 4 + (thread * round) % 4);
+                    match (thread + round) % 5 {
+                        0 => drop(locks.acquire_all_blocking(&patient()).unwrap()),
+                        1 => drop(locks.acquire_blocking([low, high], &patient()).unwrap()),
+                        _ => {
+                            let low = locks.acquire_blocking(low, &patient()).unwrap();
+                            let high = locks.acquire_blocking(high, &patient()).unwrap();
+                            drop((low, high));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(locks.is_empty());
+}

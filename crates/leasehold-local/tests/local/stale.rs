@@ -1,0 +1,251 @@
+//! Stale locks: terms, owners, sweeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold_core::{Clock, ManualClock};
+use leasehold_local::locks::{Keys, LocalLocks, LocksConfig, Options, OwnerHandle, ReleaseOutcome};
+
+use crate::common::*;
+
+fn short() -> Options {
+    Options::new().lock_timeout(SECOND)
+}
+
+#[test]
+fn c6_at_exactly_its_term_a_lock_is_stale_and_whoever_asks_gets_it() {
+    let (locks, clock) = manual();
+    let overran = locks.try_acquire(["a", "b"], &short()).unwrap();
+    clock.advance(SECOND - std::time::Duration::from_nanos(1));
+    assert!(!overran.is_stale() && locks.try_acquire("a", &once()).is_err());
+    clock.advance(std::time::Duration::from_nanos(1));
+    assert!(overran.is_stale());
+    let successor = locks.try_acquire("a", &patient()).unwrap();
+    assert_eq!(overran.release(), ReleaseOutcome::Expired);
+    assert_eq!(held(&locks), [Some("a")]);
+    assert_eq!(successor.release(), ReleaseOutcome::Released);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_overrun_that_nobody_noticed_is_told_too() {
+    let (locks, clock) = manual();
+    let guard = locks.try_acquire("a", &short()).unwrap();
+    let all = locks.try_acquire("b", &short()).unwrap().keep();
+    clock.advance(2 * SECOND);
+    assert_eq!(guard.release(), ReleaseOutcome::Expired);
+    assert_eq!(locks.release(all), ReleaseOutcome::Expired);
+    let all = locks.try_acquire_all(&short()).unwrap();
+    clock.advance(2 * SECOND);
+    assert_eq!(all.release(), ReleaseOutcome::Expired);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn the_end_of_a_term_wakes_waiters() {
+    let (locks, clock) = manual();
+    let guard = locks.try_acquire("a", &short()).unwrap();
+    let task = waits(&locks, "a", patient());
+    let both = waits(&locks, ["a", "b"], patient());
+    let all = waits_for_all(&locks, patient());
+    assert_eq!(clock.next_wake(), Some(clock.now() + SECOND));
+    clock.advance(SECOND);
+    drop(task.done().unwrap());
+    drop(both.done().unwrap());
+    drop(all.done().unwrap());
+    assert_eq!(guard.release(), ReleaseOutcome::Expired);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waiter_learns_of_a_later_holder_whose_term_is_shorter() {
+    let (locks, clock) = manual();
+    let long = locks.try_acquire("a", &short().lock_timeout(10 * SECOND)).unwrap();
+    let second = waits(&locks, "a", short().retry_forever());
+    let mut third = waits(&locks, "a", patient());
+    drop(long);
+    let second = second.done().unwrap();
+    assert!(third.poll().is_pending());
+    assert_eq!(clock.next_wake(), Some(clock.now() + SECOND));
+    clock.advance(SECOND);
+    drop(third.done().unwrap());
+    assert_eq!(second.release(), ReleaseOutcome::Expired);
+}
+
+#[test]
+fn waiters_look_at_the_end_of_a_lock_of_several_keys_and_of_the_whole_table() {
+    let (locks, clock) = manual();
+    let b = locks.try_acquire("b", &patient()).unwrap();
+    let both = waits(&locks, ["a", "b"], short().retry_forever());
+    let mut a = waits(&locks, "a", patient());
+    drop(b);
+    let both = both.done().unwrap();
+    assert!(a.poll().is_pending());
+    clock.advance(SECOND);
+    drop(a.done().unwrap());
+    drop(both);
+    let b = locks.try_acquire("b", &patient()).unwrap();
+    let all = waits_for_all(&locks, short().retry_forever());
+    let mut other = waits_for_all(&locks, patient());
+    let mut a = waits(&locks, "a", patient());
+    drop(b);
+    let all = all.done().unwrap();
+    assert!(a.poll().is_pending() && other.poll().is_pending());
+    clock.advance(SECOND);
+    assert!(a.poll().is_pending(), "the other came first");
+    drop(other.done().unwrap());
+    drop(a.done().unwrap());
+    assert_eq!(all.release(), ReleaseOutcome::Expired);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_blocking_waiter_goes_on_at_the_end_of_a_term() {
+    let (locks, clock) = manual();
+    let _guard = locks.try_acquire("a", &short()).unwrap();
+    let blocked = locks.clone();
+    let thread = std::thread::spawn(move || drop(blocked.acquire_blocking("a", &patient())));
+    await_waiters(&locks, "a", 1);
+    advance_to_next(&clock);
+    thread.join().unwrap();
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn the_death_of_an_owner_wakes_waiters_at_once() {
+    let (locks, _clock) = manual();
+    let worker = OwnerHandle::new();
+    let owned = patient().owner(&worker);
+    let guard = locks.try_acquire("a", &owned).unwrap();
+    let kept = locks.try_acquire(["b", "c"], &owned).unwrap().keep();
+    let tasks = ["a", "b"].map(|key| waits(&locks, key, patient()));
+    drop(worker);
+    for task in tasks {
+        drop(task.done().unwrap());
+    }
+    assert!(locks.try_acquire("c", &once()).is_ok());
+    assert_eq!(guard.release(), ReleaseOutcome::Expired);
+    assert_eq!(locks.release(kept), ReleaseOutcome::NotHeld);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_dead_owner_keeps_nothing_whether_it_held_the_table_or_gets_a_key_later() {
+    let (locks, _clock) = manual();
+    let worker = OwnerHandle::new();
+    let _all = locks.try_acquire_all(&patient().owner(&worker)).unwrap();
+    let inherits = waits(&locks, "a", patient().owner(&worker));
+    let next = waits(&locks, "a", patient());
+    drop(worker);
+    assert!(inherits.done().unwrap().is_stale());
+    drop(next.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_owner_that_is_a_thread_dies_with_it() {
+    let (locks, _clock) = manual();
+    let taken = locks.clone();
+    std::thread::spawn(move || {
+        let owner = OwnerHandle::of_thread();
+        assert_eq!(owner, OwnerHandle::of_thread());
+        taken.try_acquire("a", &patient().owner(owner)).unwrap().keep();
+        assert!(taken.try_acquire("a", &once()).is_err());
+    })
+    .join()
+    .unwrap();
+    assert!(locks.try_acquire("a", &once()).is_ok());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_owner_releases_its_keys_and_nobody_elses() {
+    let (locks, _clock) = manual();
+    let (ours, theirs) = (OwnerHandle::new(), OwnerHandle::new());
+    let kept = locks.try_acquire(["a", "b"], &patient().owner(&ours)).unwrap().keep();
+    let _other = locks.try_acquire("c", &patient().owner(&theirs)).unwrap().keep();
+    let _none = locks.try_acquire("d", &patient()).unwrap().keep();
+    let task = waits(&locks, "a", once().retries(1));
+    assert_eq!(locks.release_keys(&ours, ["a", "c", "d", "e"]), Ok(1));
+    drop(task.done().unwrap());
+    assert_eq!(held(&locks), [Some("b"), Some("c"), Some("d")]);
+    assert_eq!(locks.release(kept), ReleaseOutcome::NotHeld, "a part of it is gone");
+    assert_eq!(held(&locks), [Some("c"), Some("d")]);
+}
+
+#[test]
+fn a_sweep_removes_stale_locks_in_batches_and_counts_them() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(5).sweep_never();
+    let locks: LocalLocks<u32> = LocalLocks::with_config(config.shards(2)).unwrap();
+    assert_eq!(locks.sweep().removed, 0);
+    for key in 0..100 {
+        locks.try_acquire(key, &short()).unwrap().keep();
+    }
+    let live = locks.try_acquire(Keys::shared(200), &patient()).unwrap();
+    let _stale = locks.try_acquire(Keys::shared(200), &short()).unwrap();
+    assert_eq!(locks.sweep().removed, 0);
+    clock.advance(SECOND);
+    let swept = locks.sweep();
+    assert_eq!((swept.sweeps, swept.removed), (1, 101));
+    assert!((20..=24).contains(&swept.batches), "{swept:?}");
+    assert_eq!((locks.swept().sweeps, locks.swept().removed), (3, 101));
+    assert_eq!(held(&locks), [Some(200)]);
+    assert_eq!(live.release(), ReleaseOutcome::Released);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_sweep_lets_waiters_go_on() {
+    let (locks, clock) = manual();
+    let _a = locks.try_acquire("a", &short()).unwrap();
+    let task = waits(&locks, "a", patient());
+    clock.advance(SECOND);
+    assert_eq!(locks.sweep().removed, 1);
+    drop(task.done().unwrap());
+    let _all = locks.try_acquire_all(&short()).unwrap();
+    let task = waits(&locks, "a", patient());
+    clock.advance(SECOND);
+    locks.sweep();
+    drop(task.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn the_first_lock_that_can_go_stale_starts_periodic_sweeps() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_every(60 * SECOND);
+    let locks: Locks = LocalLocks::with_config(config).unwrap();
+    let _never = locks.try_acquire("n", &patient()).unwrap();
+    assert_eq!(clock.next_wake(), None);
+    for round in 1..=3 {
+        locks.try_acquire("a", &short()).unwrap().keep();
+        advance_to_next(&clock);
+        while locks.swept().sweeps < round {
+            std::thread::yield_now();
+        }
+        assert_eq!(locks.swept().removed, round);
+    }
+    drop(locks);
+}
+
+#[test]
+fn a_lock_that_is_taken_anew_is_never_swept() {
+    let locks: LocalLocks<u32> = LocalLocks::new();
+    let stop = AtomicU32::new(0);
+    let brief = Options::new().lock_timeout(MS / 1_000);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while stop.load(Ordering::Relaxed) == 0 {
+                locks.sweep();
+            }
+        });
+        for round in 0..2_000 {
+            let _stale = locks.acquire_blocking(round % 3, &brief).unwrap().keep();
+            let fresh = locks.acquire_blocking(round % 3, &patient()).unwrap();
+            assert_eq!(fresh.release(), ReleaseOutcome::Released);
+        }
+        stop.store(1, Ordering::Relaxed);
+    });
+    assert!(locks.is_empty());
+}
