@@ -2,8 +2,10 @@
 
 mod common;
 mod named;
+mod nebulex;
 mod order;
 mod scopes;
 mod stale;
+mod stress;
 mod table;
 mod waiting;

@@ -1,0 +1,186 @@
+//! Tasks and threads on few keys, with random cancellations: the counters are exact, and nothing remains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{Clock, Mode, Random};
+use leasehold_driver::SystemClock;
+use leasehold_local::locks::{Guard, Keys, LocalLocks, Options};
+
+use crate::common::*;
+
+const KEYS: u64 = 100;
+const TASKS: u64 = 64;
+const THREADS: u64 = 8;
+
+struct Stress {
+    locks: LocalLocks<u64>,
+    /// What each key protects: a counter that is read, and then written.
+    counters: Vec<AtomicU64>,
+    /// How often a key was held exclusively.
+    written: AtomicU64,
+    granted: AtomicU64,
+    given_up: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Stress {
+    /// Adds one to what an exclusive holder protects, in two steps that others would mix up.
+    fn write(&self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            let counter = &self.counters[usize::try_from(key).expect("it is small")];
+            let read = counter.load(Ordering::Relaxed);
+            std::hint::spin_loop();
+            counter.store(read + 1, Ordering::Relaxed);
+            self.written.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A number below `limit`.
+fn below(random: &mut Random, limit: u64) -> u64 {
+    let drawn = random.up_to(Duration::from_nanos(limit)).as_nanos();
+    u64::try_from(drawn).expect("it is below the limit") - 1
+}
+
+/// What one request asks for.
+enum Asked {
+    Whole,
+    Keys(Vec<u64>, Mode),
+}
+
+impl Asked {
+    /// The keys that the lock protects alone.
+    fn writes(&self) -> Vec<u64> {
+        match self {
+            Self::Whole => (0..KEYS).collect(),
+            Self::Keys(keys, Mode::Exclusive) => {
+                let mut keys = keys.clone();
+                keys.sort_unstable();
+                keys.dedup();
+                keys
+            }
+            Self::Keys(..) => Vec::new(),
+        }
+    }
+}
+
+fn ask(random: &mut Random) -> Asked {
+    match below(random, 200) {
+        0 => Asked::Whole,
+        1..40 => Asked::Keys(vec![below(random, KEYS)], Mode::SHARED),
+        40..90 => Asked::Keys((0..4).map(|_| below(random, KEYS)).collect(), Mode::Exclusive),
+        _ => Asked::Keys(vec![below(random, KEYS / 10)], Mode::Exclusive),
+    }
+}
+
+fn run_for(time: Duration) {
+    let stress = Arc::new(Stress {
+        locks: LocalLocks::new(),
+        counters: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
+        written: AtomicU64::new(0),
+        granted: AtomicU64::new(0),
+        given_up: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_time().build().expect("threads can be started");
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|seed| runtime.spawn(task(stress.clone(), Random::from_seed(seed))))
+        .collect();
+    std::thread::scope(|threads| {
+        for seed in 0..THREADS {
+            let stress = &stress;
+            threads.spawn(move || thread(stress, Random::from_seed(TASKS + seed)));
+        }
+        let clock = SystemClock::new();
+        let end = clock.now() + time;
+        runtime.block_on(clock.sleep_until(end));
+        stress.stop.store(true, Ordering::Relaxed);
+    });
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.expect("it does not panic");
+        }
+    });
+    let sum: u64 = stress.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+    assert_eq!(sum, stress.written.load(Ordering::Relaxed));
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (granted, given_up) = (count(&stress.granted), count(&stress.given_up));
+    println!("{granted} locks granted, {given_up} requests given up, {sum} keys written");
+    assert!(granted > 1_000 && given_up > 100, "{granted} granted, {given_up} given up");
+    assert!(stress.locks.is_empty());
+}
+
+fn thread(stress: &Stress, mut random: Random) {
+    while !stress.stop.load(Ordering::Relaxed) {
+        let options = match below(&mut random, 4) {
+            0 => Options::new().retries(1).interval_by(|_| MS / 10),
+            _ => patient(),
+        };
+        let asked = ask(&mut random);
+        let writes = asked.writes();
+        let got = match asked {
+            Asked::Whole => stress.locks.acquire_all_blocking(&options),
+            Asked::Keys(keys, mode) => {
+                stress.locks.acquire_blocking(Keys::all(keys, mode), &options)
+            }
+        };
+        finish(stress, got.ok(), writes);
+    }
+}
+
+async fn task(stress: Arc<Stress>, mut random: Random) {
+    while !stress.stop.load(Ordering::Relaxed) {
+        let asked = ask(&mut random);
+        let (options, writes) = (patient(), asked.writes());
+        let request = async {
+            match asked {
+                Asked::Whole => stress.locks.acquire_all(&options).await,
+                Asked::Keys(keys, mode) => {
+                    stress.locks.acquire(Keys::all(keys, mode), &options).await
+                }
+            }
+        };
+        let got = match below(&mut random, 3) {
+            0 => {
+                // Polled a few times and then dropped.
+                let mut request = Box::pin(request);
+                let mut got = None;
+                for _ in 0..below(&mut random, 4) {
+                    let polled = std::future::poll_fn(|context| {
+                        std::task::Poll::Ready(request.as_mut().poll(context))
+                    });
+                    if let std::task::Poll::Ready(guard) = polled.await {
+                        got = guard.ok();
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                got
+            }
+            _ => request.await.ok(),
+        };
+        if below(&mut random, 4) == 0 && got.is_some() {
+            tokio::task::yield_now().await;
+        }
+        finish(&stress, got, writes);
+        tokio::task::yield_now().await;
+    }
+}
+
+fn finish(stress: &Stress, got: Option<Guard<u64>>, writes: Vec<u64>) {
+    let Some(guard) = got else {
+        stress.given_up.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    stress.granted.fetch_add(1, Ordering::Relaxed);
+    stress.write(writes.into_iter());
+    drop(guard);
+}
+
+#[test]
+fn tasks_and_threads_with_random_cancellations_leave_exact_counters_and_nothing_else() {
+    run_for(10 * SECOND);
+}
