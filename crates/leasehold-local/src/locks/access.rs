@@ -28,6 +28,9 @@ struct Access<'a, K> {
     after: After<K>,
 }
 
+/// For how many keys the order of their shards is found without an allocation.
+const FEW: usize = 16;
+
 enum Shards<'a, K> {
     One(MutexGuard<'a, Shard<K>>),
     Many(Vec<(usize, MutexGuard<'a, Shard<K>>)>),
@@ -50,11 +53,26 @@ impl<K: LockKey> Table<K> {
         if let [claim] = claims {
             return Shards::One(self.shard(claim.hash));
         }
-        let mut indices: Vec<_> = claims.iter().map(|claim| self.index(claim.hash)).collect();
+        // A few indices are sorted where they need no allocation.
+        let (mut few, mut many) = ([0; FEW], Vec::new());
+        let indices = match few.get_mut(..claims.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(claims.len(), 0);
+                &mut many[..]
+            }
+        };
+        for (index, claim) in indices.iter_mut().zip(claims) {
+            *index = self.index(claim.hash);
+        }
         indices.sort_unstable();
-        indices.dedup();
-        let lock = |index: usize| (index, self.shards[index].0.lock());
-        Shards::Many(indices.into_iter().map(lock).collect())
+        let mut shards: Vec<(usize, _)> = Vec::with_capacity(indices.len());
+        for index in indices {
+            if shards.last().is_none_or(|(last, _)| last != index) {
+                shards.push((*index, self.shards[*index].0.lock()));
+            }
+        }
+        Shards::Many(shards)
     }
 
     /// Asks for a lock: it is granted, or else refused without a trace, or waited for.
@@ -68,7 +86,7 @@ impl<K: LockKey> Table<K> {
             access.settle(claim);
         }
         let id = access.shard(&keyed[0]).mint();
-        if keyed.iter().all(|claim| access.is_free(claim)) {
+        if keyed.iter().all(|claim| access.is_free(claim, NEWCOMER)) {
             let term = Term::start(terms.timeout, || self.now());
             for claim in keyed {
                 access.add(claim, terms.holder(id, claim, State::Held, term));
@@ -153,6 +171,29 @@ impl<K: LockKey> Table<K> {
         granted
     }
 
+    /// Gives a waiter its lock if that is free. Otherwise others may try, for it was chosen in their place.
+    pub(super) fn try_again(&self, waiting: &Waiting<K>) {
+        if matches!(waiting.claims, Claims::Whole) {
+            return;
+        }
+        let claims = waiting.claims.keyed();
+        let mut access = self.access(claims);
+        if claims.iter().all(|claim| access.is_free(claim, waiting.ticket)) {
+            let term = Term::start(waiting.terms.timeout, || self.now());
+            for claim in claims {
+                access.shard(claim).dequeue(claim, waiting.id);
+                access.add(claim, waiting.terms.holder(waiting.id, claim, State::Held, term));
+            }
+            access.after.wake(waiting.grant(term));
+        } else {
+            for claim in claims {
+                access.settle_behind(claim, waiting.id);
+                access.look_again(claim, waiting);
+            }
+        }
+        access.finish();
+    }
+
     /// Looks on behalf of a waiter whether what it waits for has gone stale.
     pub(super) fn look(&self, waiting: &Waiting<K>) {
         // What it finds now decides when it looks next.
@@ -207,16 +248,30 @@ impl<'a, K: LockKey> Access<'a, K> {
 
     fn settle(&mut self, claim: &Claim<K>) {
         let shard = shard_of(self.table, &mut self.shards, claim);
-        let key = (claim.hash, &claim.key);
-        self.table.settle(shard, self.gate.as_deref_mut(), key, &mut self.after);
+        if !shard.has_no_queue() {
+            let key = (claim.hash, &claim.key);
+            self.table.settle(shard, self.gate.as_deref_mut(), key, &mut self.after);
+        }
     }
 
-    /// Whether a newcomer may have the key.
-    fn is_free(&mut self, claim: &Claim<K>) -> bool {
-        let shut = self.gate.as_ref().is_some_and(|gate| gate.excludes(&claim.key, NEWCOMER));
+    /// Lets those go on who wait behind a waiter.
+    fn settle_behind(&mut self, claim: &Claim<K>, id: LockId) {
+        let shard = shard_of(self.table, &mut self.shards, claim);
+        let places = shard.queue(claim.hash, &claim.key).map(|queue| queue.places.iter());
+        if let Some(at) = places.and_then(|mut places| places.position(|one| one.waiting.id == id))
+        {
+            let key = (claim.hash, &claim.key);
+            let gate = self.gate.as_deref_mut();
+            self.table.settle_from(at + 1, shard, gate, key, &mut self.after);
+        }
+    }
+
+    /// Whether a request that came with this ticket may have the key.
+    fn is_free(&mut self, claim: &Claim<K>, ticket: u64) -> bool {
+        let shut = self.gate.as_ref().is_some_and(|gate| gate.excludes(&claim.key, ticket));
         let shard = shard_of(self.table, &mut self.shards, claim);
         !shut
-            && !shard.is_awaited(claim.hash, &claim.key, NEWCOMER)
+            && (self.table.barging || !shard.is_awaited(claim.hash, &claim.key, ticket))
             && self.table.admits(shard, claim)
     }
 
@@ -230,17 +285,22 @@ impl<'a, K: LockKey> Access<'a, K> {
     /// Joins the queues of a waiter's keys in one step: it reserves the first keys that are free, and waits for the
     /// next.
     fn join(&mut self, waiting: &Arc<Waiting<K>>) {
+        let claims = waiting.claims.keyed();
         let mut active = true;
-        for (position, claim) in waiting.claims.keyed().iter().enumerate() {
-            if active && self.is_free(claim) {
+        for (position, claim) in claims.iter().enumerate() {
+            if active && !self.table.barging && self.is_free(claim, waiting.ticket) {
                 let holder = waiting.terms.holder(waiting.id, claim, State::Reserved, Term::NEVER);
                 self.add(claim, holder);
                 continue;
             }
             let place = Place { waiting: waiting.clone(), position, active };
             self.shard(claim).enqueue(claim, place);
-            active = false;
+            active = self.table.barging;
             self.look_again(claim, waiting);
+        }
+        if active && !self.table.barging {
+            // What blocked it went stale since it was refused.
+            self.after.step(waiting.clone(), claims.len());
         }
     }
 

@@ -22,16 +22,18 @@ pub struct LocksConfig {
     pub(super) shards: usize,
     pub(super) sweep_interval: Option<Duration>,
     pub(super) sweep_batch: usize,
+    pub(super) barging: bool,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl LocksConfig {
-    /// 64 shards; every 5 minutes a sweep in batches of 100; the machine's clocks.
+    /// 64 shards; every 5 minutes a sweep in batches of 100; fair; the machine's clocks.
     pub fn new() -> Self {
         Self {
             shards: 64,
             sweep_interval: Some(Duration::from_secs(300)),
             sweep_batch: 100,
+            barging: false,
             clock: Arc::new(SystemClock::new()),
         }
     }
@@ -64,6 +66,16 @@ impl LocksConfig {
     #[must_use]
     pub fn sweep_batch(mut self, keys: usize) -> Self {
         self.sweep_batch = keys;
+        self
+    }
+
+    /// Lets newcomers overtake waiters.
+    ///
+    /// A release then frees the key and wakes the first waiter, which tries again. Whoever runs already gets the key
+    /// sooner than a waiter could wake up: more locks in the same time, and no bound on how long one waits.
+    #[must_use]
+    pub fn barging(mut self, barging: bool) -> Self {
+        self.barging = barging;
         self
     }
 
@@ -105,6 +117,8 @@ impl LocksConfig {
             differs("its sweep interval", &self.sweep_interval, &other.sweep_interval)
         } else if self.sweep_batch != other.sweep_batch {
             differs("its sweep batch", &self.sweep_batch, &other.sweep_batch)
+        } else if self.barging != other.barging {
+            differs("whether newcomers overtake", &self.barging, &other.barging)
         } else {
             let clocks = [self, other].map(|config| format!("{:?}", config.clock));
             let same = Arc::ptr_eq(&self.clock, &other.clock) || clocks[0] == clocks[1];
@@ -125,6 +139,7 @@ impl fmt::Debug for LocksConfig {
             .field("shards", &self.shards)
             .field("sweep_interval", &self.sweep_interval)
             .field("sweep_batch", &self.sweep_batch)
+            .field("barging", &self.barging)
             .field("clock", &self.clock)
             .finish()
     }

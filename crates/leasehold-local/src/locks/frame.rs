@@ -12,7 +12,9 @@ use super::nest::Nest;
 use super::table::{LockKey, Table};
 
 super::sync::thread_local! {
-    static FRAMES: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
+    // Not a constant: loom's threads need it made anew.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static FRAMES: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = RefCell::new(Vec::new());
 }
 
 /// Leaves the scope that it entered.

@@ -119,10 +119,11 @@ impl<K: Ord + Hash> Claims<K> {
                 pair[0].1, pair[1].1
             ))));
         }
-        if many.is_empty() {
-            return Err(LockError::no_keys());
+        match many.len() {
+            0 => Err(LockError::no_keys()),
+            1 => Ok(Self::of(many.into_iter().map(claim).collect())),
+            _ => Ok(Self::Many(many.into_iter().map(claim).collect())),
         }
-        Ok(Self::of(many.into_iter().map(claim).collect()))
     }
 }
 

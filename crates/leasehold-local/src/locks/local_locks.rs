@@ -237,14 +237,18 @@ impl<K: LockKey> LocalLocks<K> {
         options: &Options,
     ) -> Result<Begun<K>, LockError> {
         let table = self.table();
-        if let Some(grant) = table.acquire_fast(claims, terms) {
+        let at_once = || match table.enter(claims, terms, false) {
+            Entered::Granted(id, term) => Some((id, term)),
+            Entered::Refused | Entered::Waiting(_) => None,
+        };
+        // A wait costs more than another look, so several keys are looked at before it begins.
+        let several = matches!(claims, Claims::Many(_));
+        let grant = if several { at_once() } else { table.acquire_fast(claims, terms) };
+        if let Some(grant) = grant {
             return Ok(Begun::Granted(grant));
         }
         if frame::holds(table, claims) {
-            return match table.enter(claims, terms, false) {
-                Entered::Granted(id, term) => Ok(Begun::Granted((id, term))),
-                _ => Err(LockError::HeldByThisScope),
-            };
+            return at_once().map(Begun::Granted).ok_or(LockError::HeldByThisScope);
         }
         Ok(Begun::Waits(Wait::new(table.clone(), claims.clone(), terms.clone(), options.clone())))
     }

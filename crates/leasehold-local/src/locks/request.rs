@@ -40,11 +40,22 @@ pub(super) struct Waiting<K> {
     signal: Mutex<Signal>,
 }
 
+/// What happened to a waiter.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum News {
+    /// It has its lock.
+    Granted(Term),
+    /// It may try to get its lock.
+    MayTry,
+}
+
 /// How the table reaches the waiter. Its mutex is the last one that a thread locks.
 #[derive(Debug)]
 pub(super) struct Signal {
     /// The term of the lock, once it is granted.
     pub(super) granted: Option<Term>,
+    /// It may try to get the lock, if newcomers may overtake it.
+    tries: bool,
     /// When the waiter looks by itself, because what it waits for may be stale then.
     pub(super) looks_at: Instant,
     waker: Option<Waker>,
@@ -53,7 +64,7 @@ pub(super) struct Signal {
 impl<K> Waiting<K> {
     /// A waiter that nobody can wake until it calls [`check`](Self::check).
     pub(super) fn new(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
-        let signal = Signal { granted: None, looks_at: NEVER, waker: None };
+        let signal = Signal { granted: None, tries: false, looks_at: NEVER, waker: None };
         Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
     }
 
@@ -78,16 +89,26 @@ impl<K> Waiting<K> {
         signal.waker.clone()
     }
 
-    /// Whether the lock is granted, and else when to look. From then on `waker` is woken when either changes.
-    pub(super) fn check(&self, waker: &Waker) -> (Option<Term>, Instant) {
+    /// Has the waiter try to get the lock, and wakes it for that.
+    pub(super) fn let_try(&self) -> Option<Waker> {
         let mut signal = self.signal();
-        let answer = (signal.granted, signal.looks_at);
+        let known = std::mem::replace(&mut signal.tries, true);
+        if known { None } else { signal.waker.clone() }
+    }
+
+    /// What happened, if anything did. From then on `waker` is woken when something does.
+    pub(super) fn check(&self, waker: &Waker) -> Option<News> {
+        let mut signal = self.signal();
+        let news = match signal.granted {
+            Some(term) => Some(News::Granted(term)),
+            None => std::mem::take(&mut signal.tries).then_some(News::MayTry),
+        };
         let known = signal.waker.as_ref().is_some_and(|known| known.will_wake(waker));
         let old = if known { None } else { signal.waker.replace(waker.clone()) };
         drop(signal);
         // A waker can own a task, whose end can call the table.
         drop(old);
-        answer
+        news
     }
 
     /// Forgets the waker and when to look, before the waiter itself looks.

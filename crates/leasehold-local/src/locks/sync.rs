@@ -1,14 +1,16 @@
 //! All synchronisation of the engine, so that loom can take its place.
+//!
+//! The `cfg` is not `loom`, because tokio leaves out its network under that one.
 
-#[cfg(loom)]
+#[cfg(leasehold_loom)]
 use loom::sync::Mutex as Inner;
-#[cfg(not(loom))]
+#[cfg(not(leasehold_loom))]
 use std::sync::Mutex as Inner;
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-#[cfg(loom)]
+#[cfg(leasehold_loom)]
 pub(super) use loom::{
     sync::{
         MutexGuard,
@@ -16,7 +18,7 @@ pub(super) use loom::{
     },
     thread_local,
 };
-#[cfg(not(loom))]
+#[cfg(not(leasehold_loom))]
 pub(super) use std::{
     sync::{
         MutexGuard,
@@ -26,10 +28,10 @@ pub(super) use std::{
 };
 
 /// Hashes keys; loom needs each run to be the same.
-#[cfg(loom)]
+#[cfg(leasehold_loom)]
 pub(super) type Hasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 /// Hashes keys, with a seed of its own, so that nobody can choose keys that collide.
-#[cfg(not(loom))]
+#[cfg(not(leasehold_loom))]
 pub(super) type Hasher = std::hash::RandomState;
 
 /// A mutex without poison: only code that does not panic changes what it protects.
@@ -51,39 +53,73 @@ impl<T> Mutex<T> {
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// A waker that unparks the thread that calls this.
-pub(super) fn thread_waker() -> Waker {
-    #[cfg(loom)]
-    use loom::thread::{Thread, current};
-    #[cfg(not(loom))]
-    use std::thread::{Thread, current};
+/// How a thread waits until its waker is woken.
+///
+/// A wake-up before the wait ends the wait at once.
+#[cfg(not(leasehold_loom))]
+#[derive(Debug)]
+pub(super) struct Parker(std::thread::Thread);
 
-    struct Unpark(Thread);
+#[cfg(not(leasehold_loom))]
+impl Parker {
+    /// The calling thread's, which alone may park by it.
+    pub(super) fn new() -> Self {
+        Self(std::thread::current())
+    }
 
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.wake_by_ref();
-        }
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::new(Self(self.0.clone())))
+    }
 
-        fn wake_by_ref(self: &Arc<Self>) {
-            self.0.unpark();
+    /// Waits for at most `limit`; it may also return for no reason.
+    pub(super) fn park(&self, limit: Option<Duration>) {
+        match limit {
+            Some(limit) => std::thread::park_timeout(limit),
+            None => std::thread::park(),
         }
     }
 
-    Waker::from(Arc::new(Unpark(current())))
+    fn unpark(&self) {
+        self.0.unpark();
+    }
 }
 
-/// Parks the thread until its waker wakes it, for at most `limit`. It may also return for no reason.
-pub(super) fn park(limit: Option<Duration>) {
-    #[cfg(loom)]
-    {
-        // Models have no time: whatever is waited for must wake.
-        let _ = limit;
-        loom::thread::park();
+/// The same of a condition variable: loom's threads forget an early wake-up when they wait for a mutex.
+#[cfg(leasehold_loom)]
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parker(Arc<(Mutex<bool>, loom::sync::Condvar)>);
+
+#[cfg(leasehold_loom)]
+impl Parker {
+    pub(super) fn new() -> Self {
+        Self::default()
     }
-    #[cfg(not(loom))]
-    match limit {
-        Some(limit) => std::thread::park_timeout(limit),
-        None => std::thread::park(),
+
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::new(self.clone()))
+    }
+
+    /// Models have no time: whatever is waited for must wake.
+    pub(super) fn park(&self, _limit: Option<Duration>) {
+        let mut woken = self.0.0.lock();
+        while !*woken {
+            woken = self.0.1.wait(woken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *woken = false;
+    }
+
+    fn unpark(&self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_one();
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.unpark();
     }
 }

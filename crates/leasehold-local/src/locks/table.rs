@@ -40,6 +40,8 @@ pub(super) struct Table<K> {
     pub(super) kept: KeptLocks<K>,
     pub(super) sweeps: Sweeps,
     pub(super) clock: Arc<dyn Clock>,
+    /// Newcomers overtake waiters.
+    pub(super) barging: bool,
     /// The name by which it is found.
     pub(super) name: Option<TableName>,
 }
@@ -60,6 +62,7 @@ impl<K: LockKey> Table<K> {
             kept: KeptLocks::default(),
             sweeps: Sweeps::new(config),
             clock: config.clock.clone(),
+            barging: config.barging,
             name,
         }
     }
@@ -86,7 +89,8 @@ impl<K: LockKey> Table<K> {
         let Claims::One([claim]) = claims else { return None };
         let term = Term::start(terms.timeout, || self.now());
         let mut shard = self.shard(claim.hash);
-        if self.gated.load(Ordering::Relaxed) || !shard.has_no_queue() {
+        let passes = shard.has_no_queue() || self.barging;
+        if self.gated.load(Ordering::Relaxed) || !passes {
             return None;
         }
         let id = shard.mint();
@@ -110,9 +114,15 @@ impl<K: LockKey> Table<K> {
         Some(found)
     }
 
-    /// Drops the stale holders of a key.
-    pub(super) fn drop_stale(&self, shard: &mut Shard<K>, claim: &Claim<K>) {
-        shard.retain(claim.hash, &claim.key, |holder| !self.ends(holder));
+    /// Drops the stale holders of a key, and says whether there were any.
+    pub(super) fn drop_stale(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
+        let mut any = false;
+        shard.retain(claim.hash, &claim.key, |holder| {
+            let ends = self.ends(holder);
+            any |= ends;
+            !ends
+        });
+        any
     }
 
     /// Whether a holder is stale and goes; one that does is no longer known by its id.
@@ -126,10 +136,7 @@ impl<K: LockKey> Table<K> {
 
     /// Drops stale holders only if the key does not admit the claim with them.
     pub(super) fn admits(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
-        shard.admits(claim) || {
-            self.drop_stale(shard, claim);
-            shard.admits(claim)
-        }
+        shard.admits(claim) || self.drop_stale(shard, claim) && shard.admits(claim)
     }
 
     /// Lets the waiters of a key go on in their order, until one is blocked. That one looks again when a lock that
@@ -137,11 +144,22 @@ impl<K: LockKey> Table<K> {
     pub(super) fn settle(
         &self,
         shard: &mut Shard<K>,
+        gate: Option<&mut Gate<K>>,
+        key: (u64, &K),
+        after: &mut After<K>,
+    ) {
+        self.settle_from(0, shard, gate, key, after);
+    }
+
+    /// The same for the waiters from a place on.
+    pub(super) fn settle_from(
+        &self,
+        mut index: usize,
+        shard: &mut Shard<K>,
         mut gate: Option<&mut Gate<K>>,
         (hash, key): (u64, &K),
         after: &mut After<K>,
     ) {
-        let mut index = 0;
         loop {
             let place = shard.queue(hash, key).and_then(|queue| queue.places.get(index));
             let Some(Place { waiting, position, active }) = place else { return };
@@ -157,6 +175,14 @@ impl<K: LockKey> Table<K> {
                 let shut_until = gate.map_or(NEVER, |gate| gate.held_until());
                 after.wake(waiting.look_at(held_until.min(shut_until)));
                 return;
+            }
+            if self.barging {
+                after.wake(waiting.let_try());
+                if !claim.mode.is_shared() {
+                    return;
+                }
+                index += 1;
+                continue;
             }
             shard.remove_place(hash, key, index);
             if let Some(gate) = gate.as_deref_mut() {

@@ -11,8 +11,8 @@ use super::error::LockError;
 use super::holder::{Instant, LockId, NEVER, Term, nanos};
 use super::keys::Claims;
 use super::options::Options;
-use super::request::{Terms, Waiting};
-use super::sync::{park, thread_waker};
+use super::request::{News, Terms, Waiting};
+use super::sync::Parker;
 use super::table::{LockKey, Table};
 
 /// The granted lock.
@@ -55,10 +55,16 @@ impl<K: LockKey> Wait<K> {
                 }
                 continue;
             };
-            let (granted, _) = place.check(waker);
-            if let Some(term) = granted {
-                self.place = None;
-                return Poll::Ready(Ok((place.id, term)));
+            match place.check(waker) {
+                Some(News::Granted(term)) => {
+                    self.place = None;
+                    return Poll::Ready(Ok((place.id, term)));
+                }
+                Some(News::MayTry) => {
+                    self.table.try_again(&place);
+                    continue;
+                }
+                None => {}
             }
             let due = self.due();
             if due == NEVER || self.table.now() < due {
@@ -151,12 +157,13 @@ impl<K: LockKey> Wait<K> {
 
     /// Waits on the calling thread.
     pub(super) fn block(mut self) -> Result<Grant, LockError> {
-        let waker = thread_waker();
+        let parker = Parker::new();
+        let waker = parker.waker();
         loop {
             if let Poll::Ready(answer) = self.poll(&waker) {
                 return answer;
             }
-            park_until(&*self.table.clock, self.due(), &waker);
+            park_until(&*self.table.clock, self.due(), &parker, &waker);
         }
     }
 }
@@ -171,18 +178,18 @@ impl<K: LockKey> Drop for Wait<K> {
     }
 }
 
-/// Parks the thread until `waker` wakes it, or the clock shows `at`; it may also return before.
-pub(super) fn park_until(clock: &dyn Clock, at: Instant, waker: &Waker) {
+/// Parks the thread until its waker is woken, or the clock shows `at`; it may also return before.
+fn park_until(clock: &dyn Clock, at: Instant, parker: &Parker, waker: &Waker) {
     if at == NEVER {
-        return park(None);
+        return parker.park(None);
     }
     let at = Duration::from_nanos(at);
     match clock.park_limit(at) {
-        Some(limit) => park(Some(limit)),
+        Some(limit) => parker.park(Some(limit)),
         None => {
             let mut sleep = clock.sleep_until(at);
             if sleep.as_mut().poll(&mut Context::from_waker(waker)).is_pending() {
-                park(None);
+                parker.park(None);
             }
         }
     }

@@ -137,8 +137,9 @@ impl<K: LockKey> Table<K> {
             progress.frontier = Some((key.clone(), hash));
             let mut shard = self.shard(hash);
             let claim = Claim { key, hash, mode: Mode::Exclusive };
-            self.drop_stale(&mut shard, &claim);
-            self.settle(&mut shard, Some(gate), (hash, &claim.key), after);
+            if self.drop_stale(&mut shard, &claim) {
+                self.settle(&mut shard, Some(gate), (hash, &claim.key), after);
+            }
             let holders = shard.holders(&claim);
             if holders.is_some() || shard.is_awaited(hash, &claim.key, first.ticket) {
                 let until = holders.map_or(NEVER, |holders| holders.first_end());

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold_core::{Clock, ManualClock};
+use std::time::Duration;
+
+use leasehold_core::{BoxFuture, Clock, ManualClock};
 use leasehold_local::locks::{Keys, LocalLocks, LocksConfig, Options, OwnerHandle, ReleaseOutcome};
 
 use crate::common::*;
@@ -16,9 +18,9 @@ fn short() -> Options {
 fn c6_at_exactly_its_term_a_lock_is_stale_and_whoever_asks_gets_it() {
     let (locks, clock) = manual();
     let overran = locks.try_acquire(["a", "b"], &short()).unwrap();
-    clock.advance(SECOND - std::time::Duration::from_nanos(1));
+    clock.advance(SECOND - Duration::from_nanos(1));
     assert!(!overran.is_stale() && locks.try_acquire("a", &once()).is_err());
-    clock.advance(std::time::Duration::from_nanos(1));
+    clock.advance(Duration::from_nanos(1));
     assert!(overran.is_stale());
     let successor = locks.try_acquire("a", &patient()).unwrap();
     assert_eq!(overran.release(), ReleaseOutcome::Expired);
@@ -248,4 +250,48 @@ fn a_lock_that_is_taken_anew_is_never_swept() {
         stop.store(1, Ordering::Relaxed);
     });
     assert!(locks.is_empty());
+}
+
+/// A clock that goes on by a millisecond whenever it is read.
+#[derive(Debug)]
+struct Ticking(ManualClock);
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        self.0.advance(MS);
+        self.0.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.0.wall_micros()
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(at)
+    }
+
+    fn park_limit(&self, _at: Duration) -> Option<Duration> {
+        Some(MS)
+    }
+}
+
+#[test]
+fn a_lock_may_go_stale_at_any_point_of_a_request() {
+    for barging in [false, true] {
+        let config = LocksConfig::new().clock(Arc::new(Ticking(ManualClock::new())));
+        let config = config.sweep_never().barging(barging);
+        let locks: Locks = LocalLocks::with_config(config).unwrap();
+        for timeout in 1..30 {
+            let brief = Options::new().lock_timeout(timeout * MS);
+            for keys in [vec!["a"], vec!["a", "b"]] {
+                let _overran = locks.try_acquire(keys.clone(), &brief).unwrap();
+                drop(locks.acquire_blocking(keys, &patient()).unwrap());
+                let _overran = locks.try_acquire("b", &brief).unwrap();
+                drop(locks.acquire_all_blocking(&patient()).unwrap());
+                let _overran = locks.try_acquire_all(&brief).unwrap();
+                drop(locks.acquire_blocking("b", &patient()).unwrap());
+            }
+        }
+        assert!(locks.is_empty());
+    }
 }

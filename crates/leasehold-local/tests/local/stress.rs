@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Clock, Mode, Random};
 use leasehold_driver::SystemClock;
-use leasehold_local::locks::{Guard, Keys, LocalLocks, Options};
+use leasehold_local::locks::{Guard, Keys, LocalLocks, LocksConfig, Options};
 
 use crate::common::*;
 
@@ -75,9 +75,9 @@ fn ask(random: &mut Random) -> Asked {
     }
 }
 
-fn run_for(time: Duration) {
+fn run_for(time: Duration, config: LocksConfig) {
     let stress = Arc::new(Stress {
-        locks: LocalLocks::new(),
+        locks: LocalLocks::with_config(config).expect("it is in range"),
         counters: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
         written: AtomicU64::new(0),
         granted: AtomicU64::new(0),
@@ -182,5 +182,10 @@ fn finish(stress: &Stress, got: Option<Guard<u64>>, writes: Vec<u64>) {
 
 #[test]
 fn tasks_and_threads_with_random_cancellations_leave_exact_counters_and_nothing_else() {
-    run_for(10 * SECOND);
+    run_for(10 * SECOND, LocksConfig::new());
+}
+
+#[test]
+fn the_same_holds_where_newcomers_overtake() {
+    run_for(3 * SECOND, LocksConfig::new().barging(true));
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use std::time::Duration;
 
-use leasehold_core::{Clock, Mode};
-use leasehold_local::locks::{Keys, LockError, Options};
+use leasehold_core::{Clock, ManualClock, Mode};
+use leasehold_local::locks::{Keys, LocalLocks, LockError, LocksConfig, Options};
 
 use crate::common::*;
 
@@ -232,5 +232,73 @@ fn a_waiter_for_a_limited_share_waits_for_its_turn() {
     let third = third.done().unwrap();
     drop(fourth.done().unwrap());
     drop((second, third));
+    assert!(locks.is_empty());
+}
+
+fn barging() -> Locks {
+    let config = LocksConfig::new().barging(true).sweep_never();
+    let config = config.clock(Arc::new(ManualClock::new()));
+    LocalLocks::with_config(config).expect("it is in range")
+}
+
+#[test]
+fn newcomers_overtake_waiters_only_where_barging_is_on() {
+    let locks = barging();
+    let guard = locks.try_acquire("a", &once()).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| waits(&locks, "a", patient()));
+    drop(guard);
+    assert_eq!((first.wakes(), second.wakes()), (1, 0));
+    let newcomer = locks.try_acquire("a", &once()).unwrap();
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    drop(newcomer);
+    assert_eq!((first.wakes(), second.wakes()), (2, 0));
+    drop(first.done().unwrap());
+    drop(second.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn where_barging_is_on_a_waiter_that_cannot_go_on_lets_the_next_try() {
+    let locks = barging();
+    let [a, b] = ["a", "b"].map(|key| locks.try_acquire(key, &once()).unwrap());
+    let mut both = waits(&locks, ["a", "b"], patient());
+    let [second, third] = [(); 2].map(|()| waits(&locks, "a", patient()));
+    drop(a);
+    assert_eq!((both.wakes(), second.wakes()), (1, 0));
+    assert!(both.poll().is_pending());
+    assert_eq!((second.wakes(), third.wakes()), (1, 0));
+    // It was to try, and lets the first do so again, which lets the next.
+    drop(second);
+    assert_eq!((both.wakes(), third.wakes()), (2, 0));
+    assert!(both.poll().is_pending());
+    drop(third.done().unwrap());
+    drop(b);
+    drop(both.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn where_barging_is_on_who_waited_before_the_whole_table_goes_first() {
+    let locks = barging();
+    let [a, b] = ["a", "b"].map(|key| locks.try_acquire(key, &once()).unwrap());
+    let before = waits(&locks, ["a", "b"], patient());
+    let all = waits_for_all(&locks, patient());
+    drop((a, b));
+    drop(before.done().unwrap());
+    drop(all.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn the_whole_table_excludes_keys_where_barging_is_on() {
+    let locks = barging();
+    let guard = locks.try_acquire("b", &once()).unwrap();
+    let all = waits_for_all(&locks, patient());
+    assert!(locks.try_acquire("a", &once()).is_err());
+    drop(guard);
+    let all = all.done().unwrap();
+    let both = waits(&locks, ["a", "b"], patient());
+    drop(all);
+    drop(both.done().unwrap());
     assert!(locks.is_empty());
 }
