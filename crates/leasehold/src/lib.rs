@@ -134,6 +134,8 @@ mod documents {
     struct FirstContact;
     #[doc = include_str!("../../../docs/migrating/mongo-lock.md")]
     struct MongoLock;
+    #[doc = include_str!("../../../docs/migrating/nebulex.md")]
+    struct Nebulex;
     #[doc = include_str!("../../../docs/migrating/nene.md")]
     struct Nene;
     #[doc = include_str!("../../../docs/migrating/redlock.md")]
