@@ -1,6 +1,7 @@
 //! The tests of this crate's locks.
 
 mod common;
+mod example;
 mod named;
 mod nebulex;
 mod order;
