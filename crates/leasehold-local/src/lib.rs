@@ -1,6 +1,8 @@
 //! Leasehold's store inside one process: for tests, and for programs whose own tasks and threads compete.
 //!
-//! It reaches L2 within the process and guarantees nothing beyond it: see the [`manual`].
+//! Threads and tasks that lock by key, and need no store, use [`locks::LocalLocks`].
+//!
+//! The store reaches L2 within the process and guarantees nothing beyond it: see the [`manual`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {

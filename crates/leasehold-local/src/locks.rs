@@ -25,7 +25,8 @@
 //!   every key and is excluded by every key. An empty list of keys is an error, for a filter that found nothing must
 //!   not stop a server.
 //! - **Waiting.** Threads and tasks wait in the same queues, in the order of their arrival. A release hands the key
-//!   over and wakes whoever got it; nobody polls, and no newcomer overtakes. Readers do not starve a waiting writer. A
+//!   over and wakes whoever got it; nobody polls, and no newcomer overtakes, unless the table
+//!   [lets them](LocksConfig::barging). Readers do not starve a waiting writer. A
 //!   wait that ends, or is dropped, harms nobody.
 //! - **Order.** A request for several keys joins all their queues in one step. It keeps others only from its keys up to
 //!   the first that it cannot have yet. So whoever takes keys one after another, in key order, never ends in a

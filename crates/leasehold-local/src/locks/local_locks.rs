@@ -85,7 +85,8 @@ impl<K: LockKey> LocalLocks<K> {
         self.claim_blocking(self.claims(keys)?, options)
     }
 
-    /// Takes a lock. A time-out needs the timers of the table's clock: with the default clock, a tokio runtime.
+    /// Takes a lock. A wait with a time-out, its own or that of a lock that it waits for, needs the timers of the
+    /// table's clock: with the default clock, a tokio runtime.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking).

@@ -46,8 +46,18 @@ pub(super) struct Place<K> {
     pub(super) active: bool,
 }
 
-/// A map that is this many times as large as its contents is made smaller.
+/// A map is made smaller when it has this many times as much room as it needs.
 const SPARE: usize = 8;
+
+/// Room for so many is never given back.
+const LEAST: usize = 16;
+
+/// Gives room back after a peak, so that nothing is kept for keys that nobody holds or waits for.
+fn trim<T>(map: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
+    if map.capacity() > SPARE * map.len().max(LEAST) {
+        map.shrink_to(2 * map.len(), hash);
+    }
+}
 
 impl<K: Eq + Clone> Shard<K> {
     /// The shard at `index` of so many; their ids are all different.
@@ -130,6 +140,7 @@ impl<K: Eq + Clone> Shard<K> {
         if let Ok(mut held) = self.held.find_entry(hash, |held| held.key == *key) {
             if held.get_mut().holders.retain(keep) {
                 held.remove();
+                trim(&mut self.held, |held| held.hash);
             }
         }
     }
@@ -168,9 +179,7 @@ impl<K: Eq + Clone> Shard<K> {
                 held.remove();
             }
         }
-        if self.held.capacity() > SPARE * self.held.len().max(16) {
-            self.held.shrink_to(2 * self.held.len(), |held| held.hash);
-        }
+        trim(&mut self.held, |held| held.hash);
         None
     }
 
@@ -203,6 +212,7 @@ impl<K: Eq + Clone> Shard<K> {
             queue.get_mut().places.remove(index);
             if queue.get().places.is_empty() {
                 queue.remove();
+                trim(&mut self.queues, |queue| queue.hash);
             }
         }
     }
@@ -213,6 +223,7 @@ impl<K: Eq + Clone> Shard<K> {
             queue.get_mut().places.retain(|place| place.waiting.id != id);
             if queue.get().places.is_empty() {
                 queue.remove();
+                trim(&mut self.queues, |queue| queue.hash);
             }
         }
     }

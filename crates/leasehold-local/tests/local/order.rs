@@ -101,6 +101,19 @@ fn several_waiters_for_the_whole_table_take_turns_with_keys() {
 }
 
 #[test]
+fn who_waited_for_a_key_that_nobody_holds_goes_before_the_whole_table() {
+    let (locks, _clock) = manual();
+    let held = locks.try_acquire_all(&once()).unwrap();
+    let key = waits(&locks, "k", patient());
+    let all = waits_for_all(&locks, patient());
+    drop(held);
+    assert_eq!(all.wakes(), 0);
+    drop(key.done().unwrap());
+    drop(all.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn a_cancelled_waiter_for_the_whole_table_lets_everybody_go_on() {
     let (locks, _clock) = manual();
     let b = locks.try_acquire("b", &once()).unwrap();

@@ -102,6 +102,21 @@ fn waiters_look_at_the_end_of_a_lock_of_several_keys_and_of_the_whole_table() {
 }
 
 #[test]
+fn a_waiter_learns_of_the_term_of_a_lock_of_the_whole_table_that_came_before() {
+    let (locks, clock) = manual();
+    let b = locks.try_acquire("b", &patient()).unwrap();
+    let all = waits_for_all(&locks, short().retry_forever());
+    let mut a = waits(&locks, "a", patient());
+    drop(b);
+    let all = all.done().unwrap();
+    assert!(a.poll().is_pending());
+    clock.advance(SECOND);
+    drop(a.done().unwrap());
+    assert_eq!(all.release(), ReleaseOutcome::Expired);
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn a_blocking_waiter_goes_on_at_the_end_of_a_term() {
     let (locks, clock) = manual();
     let _guard = locks.try_acquire("a", &short()).unwrap();
@@ -204,6 +219,7 @@ fn a_sweep_lets_waiters_go_on() {
     let task = waits(&locks, "a", patient());
     clock.advance(SECOND);
     assert_eq!(locks.sweep().removed, 1);
+    assert_eq!(entry(&locks, "a").waiters, 0, "the waiter has it before it looks itself");
     drop(task.done().unwrap());
     let _all = locks.try_acquire_all(&short()).unwrap();
     let task = waits(&locks, "a", patient());

@@ -150,7 +150,9 @@ fn forced_release_ends_locks_and_their_holders_learn_of_it() {
     let all = locks.try_acquire_all(&once()).unwrap();
     assert!(locks.force_release_all() && !locks.force_release_all());
     assert_eq!(all.release(), ReleaseOutcome::NotHeld);
-    assert!(locks.is_empty());
+    let _forgotten = locks.try_acquire(["a", "b"], &once()).unwrap().keep();
+    assert_eq!(locks.force_release(["a", "b"]), Ok(2));
+    assert!(locks.is_empty(), "its id is forgotten with its last key");
 }
 
 #[test]

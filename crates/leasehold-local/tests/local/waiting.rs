@@ -281,9 +281,11 @@ fn where_barging_is_on_a_waiter_that_cannot_go_on_lets_the_next_try() {
 fn where_barging_is_on_who_waited_before_the_whole_table_goes_first() {
     let locks = barging();
     let [a, b] = ["a", "b"].map(|key| locks.try_acquire(key, &once()).unwrap());
-    let before = waits(&locks, ["a", "b"], patient());
+    let mut before = waits(&locks, ["a", "b"], patient());
     let all = waits_for_all(&locks, patient());
-    drop((a, b));
+    drop(a);
+    assert!(before.poll().is_pending());
+    drop(b);
     drop(before.done().unwrap());
     drop(all.done().unwrap());
     assert!(locks.is_empty());
