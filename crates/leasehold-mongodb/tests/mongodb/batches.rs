@@ -145,7 +145,7 @@ async fn a_lone_refusal_is_one_command_and_leaves_nothing_in_the_log() {
 /// The batch is given up after it has ended the leases of the other keys.
 #[tokio::test]
 async fn a_document_that_another_transaction_holds_stops_no_other_key() {
-    let (set, store) = start("3s").await;
+    let (set, store) = start("6s").await;
     let names = names(20);
     acquire_all(&store, &names, "a", Mode::Exclusive).await;
     let mut session = hold(&set, &names[19]).await;
