@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
              redlock; sqlite, with pairs or processes for a part of it; mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
-             purge or size for a part of it; or mongodb, with pairs, processor, standalone, refusal, handover, waiting, renewal, keys, \
+             purge or size for a part of it; or mongodb, with pairs, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",
         )),
     }

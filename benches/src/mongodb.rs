@@ -58,6 +58,10 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
         let server = Server::start(&[]).await.map_err(failed)?;
         pairs::run("a server alone", &sides(&server.url()).await?).await?;
     }
+    if wanted("three") {
+        let three = ReplicaSet::start(3).await.map_err(failed)?;
+        pairs::run("a replica set of three", &sides(&three.url()).await?).await?;
+    }
     if wanted("refusal") {
         refusal::run(&set).await?;
     }
