@@ -31,10 +31,10 @@
 //! - **Order.** A request for several keys joins all their queues in one step. It keeps others only from its keys up to
 //!   the first that it cannot have yet. So whoever takes keys one after another, in key order, never ends in a
 //!   deadlock, whatever waits for several keys or for the whole table.
-//! - **Stale locks.** A lock goes stale after its time-out, by default 30 s, and with its [`OwnerHandle`]. Then others
-//!   may take it: waiters go on at once, and a sweep removes what nobody asks for. Stale is decided under the mutex
-//!   that guards the key, so a lock that was taken anew is never removed in place of the old one. A holder that overran
-//!   learns of it from [`ReleaseOutcome::Expired`] and [`Scoped::was_stale`].
+//! - **Stale locks.** A lock goes stale after its time-out, by default 30 s, and with its [owner](OwnerHandle), such as a
+//!   thread, a task or a process. Then others may take it: waiters go on at once, and a sweep removes what nobody asks
+//!   for. Stale is decided under the mutex that guards the key, so a lock that was taken anew is never removed in place
+//!   of the old one. A holder that overran learns of it from [`ReleaseOutcome::Expired`] and [`Scoped::was_stale`].
 //! - **Scopes.** [`with_locks`](LocalLocks::with_locks) runs a closure under locks and gives it a [`Scope`] to take
 //!   further keys with. Locks are not re-entrant: what a scope holds is refused at once outside its handle.
 //! - **Names.** [`LocalLocks::named`] finds one table from anywhere in the process.
@@ -63,6 +63,9 @@ mod named;
 mod nest;
 mod options;
 mod owner;
+mod per_process;
+#[cfg(target_os = "linux")]
+mod processes;
 mod registry;
 mod release;
 mod request;
@@ -73,6 +76,7 @@ mod sweeper;
 mod sweeps;
 mod sync;
 mod table;
+mod timer;
 mod wait;
 mod whole;
 

@@ -72,7 +72,7 @@ pub use leasehold_core::{
     WaitCause, WaitReport,
 };
 #[cfg(feature = "local")]
-pub use leasehold_local::LocalStore;
+pub use leasehold_local::{LocalStore, locks};
 #[cfg(feature = "mongodb")]
 pub use leasehold_mongodb::{MongodbConfig, MongodbStore};
 #[cfg(feature = "mysql")]

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::request::Waiting;
+use super::sync::wake;
 
 /// What is to be done once the mutexes are unlocked.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl<K> After<K> {
 
     /// Wakes those who are to be woken, and hands out the next step.
     pub(super) fn next(&mut self) -> Option<Step<K>> {
-        self.wakers.drain(..).for_each(Waker::wake);
+        self.wakers.drain(..).for_each(wake);
         self.steps.pop()
     }
 }

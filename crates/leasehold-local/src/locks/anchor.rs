@@ -13,6 +13,10 @@ impl<K> Anchor<K> {
     pub(super) fn new(table: &Arc<Table<K>>) -> Self {
         Self(Arc::new(Padded(table.clone())))
     }
+
+    pub(super) fn table(&self) -> &Arc<Table<K>> {
+        &self.0.0
+    }
 }
 
 impl<K> Clone for Anchor<K> {

@@ -14,26 +14,30 @@ use super::table::{LockKey, Table};
 super::sync::thread_local! {
     // Not a constant: loom's threads need it made anew.
     #[allow(clippy::missing_const_for_thread_local)]
-    static FRAMES: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = RefCell::new(Vec::new());
+    static FRAMES: RefCell<Vec<Entered>> = RefCell::new(Vec::new());
 }
+
+/// A nest, and which of its scopes was entered.
+type Entered = (Arc<dyn Any + Send + Sync>, u32);
 
 /// Leaves the scope that it entered.
 pub(super) struct Frame(());
 
 impl Frame {
-    pub(super) fn enter<K: LockKey>(nest: &Arc<Nest<K>>) -> Self {
+    pub(super) fn enter<K: LockKey>(nest: &Arc<Nest<K>>, scope: u32) -> Self {
         let nest: Arc<dyn Any + Send + Sync> = nest.clone();
-        FRAMES.with(|frames| frames.borrow_mut().push(nest));
+        FRAMES.with(|frames| frames.borrow_mut().push((nest, scope)));
         Self(())
     }
 
     /// Polls a future inside a scope.
     pub(super) fn poll<K: LockKey, F: Future>(
         nest: &Arc<Nest<K>>,
+        scope: u32,
         future: Pin<&mut F>,
         context: &mut Context<'_>,
     ) -> Poll<F::Output> {
-        let _inside = Self::enter(nest);
+        let _inside = Self::enter(nest, scope);
         future.poll(context)
     }
 }
@@ -46,20 +50,21 @@ impl Drop for Frame {
     }
 }
 
-/// True if a scope of this table runs on the thread.
-pub(super) fn is_in_scope<K: LockKey>(table: &Table<K>) -> bool {
-    any(table, |_| true)
+/// The innermost scope of this table that runs on the thread.
+pub(super) fn innermost<K: LockKey>(table: &Table<K>) -> Option<(Arc<Nest<K>>, u32)> {
+    FRAMES.with(|frames| {
+        frames.borrow().iter().rev().find_map(|(nest, scope)| {
+            let nest = nest.clone().downcast::<Nest<K>>().ok()?;
+            nest.is_of(table).then_some((nest, *scope))
+        })
+    })
 }
 
 /// True if a scope that runs on the thread holds a key of `claims`, or any key if they are the whole table.
 pub(super) fn holds<K: LockKey>(table: &Table<K>, claims: &Claims<K>) -> bool {
-    any(table, |nest| nest.holds_any(claims))
-}
-
-fn any<K: LockKey>(table: &Table<K>, is: impl Fn(&Nest<K>) -> bool) -> bool {
     FRAMES.with(|frames| {
         let frames = frames.borrow();
-        let nests = frames.iter().filter_map(|frame| frame.downcast_ref::<Nest<K>>());
-        nests.filter(|nest| nest.is_of(table)).any(is)
+        let nests = frames.iter().filter_map(|(nest, _)| nest.downcast_ref::<Nest<K>>());
+        nests.filter(|nest| nest.is_of(table)).any(|nest| nest.holds_any(claims))
     })
 }

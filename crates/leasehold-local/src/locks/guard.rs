@@ -55,6 +55,9 @@ impl<K: LockKey> Guard<K> {
     /// Keeps the lock without its guard, for [`LocalLocks::release`](super::LocalLocks::release).
     pub fn keep(mut self) -> LockId {
         if let Some(lock) = self.held.take() {
+            if lock.can_go_stale() {
+                self.anchor.table().ensure_sweeps(None);
+            }
             self.anchor.keep(self.id, lock);
         }
         self.id
@@ -69,6 +72,10 @@ impl<K: LockKey> Guard<K> {
                 Some(claim.mode)
             }
         }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.held.as_ref().is_some_and(|lock| matches!(lock.claims, Claims::Whole))
     }
 
     pub(super) fn anchor(&self) -> &Anchor<K> {

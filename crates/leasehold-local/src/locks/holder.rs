@@ -50,6 +50,11 @@ impl Term {
             length => Self { ends: now().saturating_add(length), length },
         }
     }
+
+    /// When it began; `None` if it never ends.
+    pub(super) fn began(self) -> Option<Instant> {
+        (self.length != NEVER).then(|| self.ends.saturating_sub(self.length))
+    }
 }
 
 /// One lock on one key.

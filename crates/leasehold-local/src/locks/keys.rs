@@ -9,7 +9,8 @@ use super::sync::Hasher;
 
 /// The keys of one request, each with its mode.
 ///
-/// A key, an array or a vector of keys asks for exclusive locks. A key that is named twice counts once.
+/// A key, an array, a slice or a vector of keys asks for exclusive locks, a vector of pairs for each key in its mode. A
+/// key that is named twice counts once.
 ///
 /// ```
 /// use leasehold_core::Mode;
@@ -18,6 +19,7 @@ use super::sync::Hasher;
 /// let locks = LocalLocks::<&str>::new();
 /// let both = locks.try_acquire(Keys::exclusive("a").and("b", Mode::SHARED), &Options::new())?;
 /// let reader = locks.try_acquire(Keys::shared("b"), &Options::new())?;
+/// let readers = locks.try_acquire(Keys::all_shared(["b", "d"]), &Options::new())?;
 /// assert!(locks.try_acquire(["c", "b"], &Options::new()).is_err());
 /// # Ok::<(), leasehold_local::locks::LockError>(())
 /// ```
@@ -44,6 +46,11 @@ impl<K> Keys<K> {
     /// One key in the given mode.
     pub fn one(key: K, mode: Mode) -> Self {
         Self(Wanted::One(key, mode))
+    }
+
+    /// Several keys, each held beside other shared holders.
+    pub fn all_shared(keys: impl IntoIterator<Item = K>) -> Self {
+        Self::all(keys, Mode::SHARED)
     }
 
     /// Several keys in one mode.
@@ -78,6 +85,18 @@ impl<K, const N: usize> From<[K; N]> for Keys<K> {
 impl<K> From<Vec<K>> for Keys<K> {
     fn from(keys: Vec<K>) -> Self {
         Self::all(keys, Mode::Exclusive)
+    }
+}
+
+impl<K: Clone> From<&[K]> for Keys<K> {
+    fn from(keys: &[K]) -> Self {
+        Self::all(keys.iter().cloned(), Mode::Exclusive)
+    }
+}
+
+impl<K> From<Vec<(K, Mode)>> for Keys<K> {
+    fn from(keys: Vec<(K, Mode)>) -> Self {
+        Self(Wanted::Many(keys))
     }
 }
 

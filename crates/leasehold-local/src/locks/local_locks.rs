@@ -46,8 +46,18 @@ impl<K: LockKey> LocalLocks<K> {
     /// # Errors
     /// [`LockError::Invalid`] if a value of `config` is out of its range.
     pub fn with_config(config: LocksConfig) -> Result<Self, LockError> {
+        Self::new_with(config, |_| ())
+    }
+
+    /// A table of its own, with which `on_init` is called once, before anybody else has it.
+    ///
+    /// # Errors
+    /// As [`with_config`](Self::with_config); then `on_init` is not called.
+    pub fn new_with(config: LocksConfig, on_init: impl FnOnce(&Self)) -> Result<Self, LockError> {
         config.check()?;
-        Ok(Self::of_table(&Arc::new(Table::new(&config, None)), config))
+        let locks = Self::of_table(&Arc::new(Table::new(&config, None)), config);
+        on_init(&locks);
+        Ok(locks)
     }
 
     pub(super) fn of_table(table: &Arc<Table<K>>, config: LocksConfig) -> Self {
@@ -85,8 +95,12 @@ impl<K: LockKey> LocalLocks<K> {
         self.claim_blocking(self.claims(keys)?, options)
     }
 
-    /// Takes a lock. A wait with a time-out, its own or that of a lock that it waits for, needs the timers of the
-    /// table's clock: with the default clock, a tokio runtime.
+    /// Takes a lock, on any executor. A wait with a time-out, its own or that of a lock that it waits for, uses the
+    /// timers of the table's clock. With the default clock these are tokio's, or elsewhere those of the thread that
+    /// sweeps; a tokio runtime must have been built with `enable_time`.
+    ///
+    /// On a tokio runtime, a task that always finds its keys free yields to the others from time to time, like one that
+    /// uses tokio's own locks.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking).
@@ -224,6 +238,8 @@ impl<K: LockKey> LocalLocks<K> {
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
+        // A task that never has to wait would keep its thread from all others.
+        tokio::task::coop::consume_budget().await;
         let grant = match self.begin(&claims, &terms, options)? {
             Begun::Granted(grant) => grant,
             Begun::Waits(wait) => AsyncWait::new(wait).await?,
@@ -254,7 +270,7 @@ impl<K: LockKey> LocalLocks<K> {
         Ok(Begun::Waits(Wait::new(table.clone(), claims.clone(), terms.clone(), options.clone())))
     }
 
-    /// Checks the options, and prepares for a lock that can go stale.
+    /// Checks the options, and prepares for the death of the owner.
     fn terms(&self, options: &Options) -> Result<Terms, LockError> {
         let terms = options.terms()?;
         let table = self.table();
@@ -262,13 +278,13 @@ impl<K: LockKey> LocalLocks<K> {
             let table: Weak<dyn OwnersTable> = Arc::downgrade(table) as _;
             owner.tell(table);
         }
-        if terms.can_go_stale() {
-            table.start_sweeps();
-        }
         Ok(terms)
     }
 
     fn guard(&self, claims: Claims<K>, terms: Terms, (id, term): Grant) -> Guard<K> {
+        if terms.can_go_stale() {
+            self.table().ensure_sweeps(term.began());
+        }
         let index = claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
         let lock = Lock { claims, term, owner: terms.owner };
         Guard::new(self.0.anchors[index].clone(), id, lock)

@@ -1,4 +1,4 @@
-use super::holder::Term;
+use super::holder::{NEVER, Term};
 use super::keys::Claims;
 use super::owner::Owner;
 
@@ -8,4 +8,10 @@ pub(super) struct Lock<K> {
     pub(super) claims: Claims<K>,
     pub(super) term: Term,
     pub(super) owner: Option<Owner>,
+}
+
+impl<K> Lock<K> {
+    pub(super) fn can_go_stale(&self) -> bool {
+        self.term.length != NEVER || self.owner.is_some()
+    }
 }

@@ -53,6 +53,10 @@ impl<K: LockKey> Nest<K> {
         }
     }
 
+    pub(super) fn holds_whole(&self) -> bool {
+        self.state.lock().guards.iter().any(|(_, guard)| guard.is_whole())
+    }
+
     /// Begins a nested request: it is for the keys that no scope of the nest holds, and they must be above all that
     /// are held.
     pub(super) fn begin(&self, scope: u32, claims: Claims<K>) -> Result<Missing<K>, LockError> {

@@ -1,11 +1,13 @@
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use super::sync::{AtomicBool, Mutex, Ordering};
 
 /// The life of whoever owns locks: all its locks are stale from the moment the handle is dropped.
 ///
-/// Give it to what may die: a thread's closure, a task's future, a connection. Waiters of its locks go on at once.
+/// Give it to what may die, such as a connection. Waiters of its locks go on at once. Threads, tasks and processes have
+/// owners ready made: [`of_thread`](Self::of_thread), [`of_task`](Self::of_task) and, on Linux, `of_process`.
 ///
 /// ```
 /// use leasehold_local::locks::{LocalLocks, Options, OwnerHandle};
@@ -30,12 +32,39 @@ impl OwnerHandle {
 
     /// The owner that lives as long as the calling thread.
     ///
-    /// A task moves between threads: move an [`OwnerHandle::new`] into its future instead.
+    /// A task moves between threads, and lives shorter or longer: it has [`of_task`](Self::of_task).
     pub fn of_thread() -> Owner {
         super::sync::thread_local! {
             static OF_THREAD: OwnerHandle = OwnerHandle::new();
         }
         OF_THREAD.with(OwnerHandle::owner)
+    }
+
+    /// The future that `f` makes, with an owner that lives as long as it: until the future ends, panics or is dropped.
+    /// A task that is aborted drops its future.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold_local::locks::LockError> {
+    /// use leasehold_local::locks::{LocalLocks, Options, OwnerHandle};
+    ///
+    /// let locks = LocalLocks::<&str>::new();
+    /// let inner = locks.clone();
+    /// let task = tokio::spawn(OwnerHandle::of_task(async move |owner| {
+    ///     inner.try_acquire("job", &Options::new().owner(owner)).unwrap().keep();
+    ///     std::future::pending::<()>().await;
+    /// }));
+    /// # tokio::task::yield_now().await;
+    /// assert!(locks.try_acquire("job", &Options::new()).is_err());
+    /// task.abort();
+    /// locks.acquire("job", &Options::new()).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time: then the future of `f` is dropped, and the owner dies after it.
+    pub async fn of_task<F: Future>(f: impl FnOnce(Owner) -> F) -> F::Output {
+        let handle = Self::new();
+        f(handle.owner()).await
     }
 
     /// Its owner, to give to [`Options::owner`](super::Options::owner).
@@ -47,11 +76,7 @@ impl OwnerHandle {
 impl Drop for OwnerHandle {
     fn drop(&mut self) {
         let Owner(life) = &self.0;
-        life.alive.store(false, Ordering::Release);
-        let tables = std::mem::take(&mut *life.tables.lock());
-        for table in tables.iter().filter_map(Weak::upgrade) {
-            table.owner_died();
-        }
+        life.end();
     }
 }
 
@@ -61,11 +86,11 @@ impl From<&OwnerHandle> for Owner {
     }
 }
 
-/// Whoever owns locks. Clones are the same owner; it lives as long as its [`OwnerHandle`].
+/// Whoever owns locks. Clones are the same owner; it lives as long as its [`OwnerHandle`], or what that is of.
 #[derive(Clone, Default)]
-pub struct Owner(Arc<Life>);
+pub struct Owner(pub(super) Arc<Life>);
 
-struct Life {
+pub(super) struct Life {
     number: u64,
     alive: AtomicBool,
     tables: Mutex<Vec<Weak<dyn OwnersTable>>>,
@@ -83,7 +108,7 @@ impl Owner {
         self.0.number
     }
 
-    /// True until its handle is dropped.
+    /// True until its handle is dropped, or what it is of has ended.
     pub fn is_alive(&self) -> bool {
         self.0.alive.load(Ordering::Acquire)
     }
@@ -94,6 +119,17 @@ impl Owner {
         if !tables.iter().any(|known| known.ptr_eq(&table)) {
             tables.retain(|known| known.strong_count() > 0);
             tables.push(table);
+        }
+    }
+}
+
+impl Life {
+    /// Makes all locks of the owner stale, and lets those go on who wait for them.
+    pub(super) fn end(&self) {
+        self.alive.store(false, Ordering::Release);
+        let tables = std::mem::take(&mut *self.tables.lock());
+        for table in tables.iter().filter_map(Weak::upgrade) {
+            table.owner_died();
         }
     }
 }

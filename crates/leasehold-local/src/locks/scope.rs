@@ -121,7 +121,28 @@ impl<K: LockKey> LocalLocks<K> {
     /// A scope is what [`with_locks`](Self::with_locks) and its kin run, on the thread or in the task that called
     /// them. Threads and tasks started from there are not in it, and a lock that was taken with a guard makes none.
     pub fn in_scope(&self) -> bool {
-        frame::is_in_scope(self.table())
+        frame::innermost(self.table()).is_some()
+    }
+
+    /// The handle of the innermost scope that [`in_scope`](Self::in_scope) tells of, for a function that was not given it.
+    ///
+    /// ```
+    /// use leasehold_local::locks::{LocalLocks, LockError, Options};
+    ///
+    /// fn audit(locks: &LocalLocks<&'static str>) -> Result<(), LockError> {
+    ///     match locks.scope() {
+    ///         Some(scope) => scope.lock_blocking("audit", &Options::new()),
+    ///         None => locks.acquire_blocking("audit", &Options::new()).map(drop),
+    ///     }
+    /// }
+    ///
+    /// let locks = LocalLocks::new();
+    /// locks.with_locks_blocking("account:1", &Options::new(), |_| audit(&locks))?.value?;
+    /// # Ok::<(), LockError>(())
+    /// ```
+    pub fn scope(&self) -> Option<Scope<K>> {
+        let (nest, number) = frame::innermost(self.table())?;
+        Some(Scope { locks: self.clone(), nest, number })
     }
 }
 
@@ -195,6 +216,34 @@ impl<K: LockKey> Scope<K> {
         Ok(inner.run(f).await)
     }
 
+    /// Runs `f` in a scope inside this one, if this one holds the whole table.
+    ///
+    /// # Errors
+    /// [`LockError::HeldByThisScope`] if it holds only keys: what locks everything must begin with
+    /// [`LocalLocks::with_all_blocking`]. [`LockError::ScopeEnded`] if it has ended.
+    pub fn with_all_blocking<R>(&self, f: impl FnOnce(&Self) -> R) -> Result<Scoped<R>, LockError> {
+        Ok(self.open_whole()?.run_blocking(f))
+    }
+
+    /// Runs the future that `f` makes in a scope inside this one, if this one holds the whole table.
+    ///
+    /// # Errors
+    /// As [`with_all_blocking`](Self::with_all_blocking).
+    ///
+    /// # Cancel safety
+    /// As [`with_locks`](LocalLocks::with_locks).
+    pub async fn with_all<R, F: Future<Output = R>>(
+        &self,
+        f: impl FnOnce(Self) -> F,
+    ) -> Result<Scoped<R>, LockError> {
+        Ok(self.open_whole()?.run(f).await)
+    }
+
+    fn open_whole(&self) -> Result<OpenScope<K>, LockError> {
+        let inner = self.open()?;
+        if self.nest.holds_whole() { Ok(inner) } else { Err(LockError::HeldByThisScope) }
+    }
+
     fn begin(&self, keys: impl Into<Keys<K>>) -> Result<Missing<K>, LockError> {
         let claims = Claims::new(keys.into(), &self.locks.table().hasher)?;
         self.nest.begin(self.number, claims)
@@ -229,22 +278,23 @@ struct OpenScope<K: LockKey>(Scope<K>);
 
 impl<K: LockKey> OpenScope<K> {
     fn run_blocking<R>(self, f: impl FnOnce(&Scope<K>) -> R) -> Scoped<R> {
-        let inside = Frame::enter(&self.0.nest);
+        let inside = Frame::enter(&self.0.nest, self.0.number);
         let value = f(&self.0);
         drop(inside);
         Scoped { value, was_stale: self.0.nest.close(self.0.number) }
     }
 
     async fn run<R, F: Future<Output = R>>(self, f: impl FnOnce(Scope<K>) -> F) -> Scoped<R> {
-        let nest = self.0.nest.clone();
+        let Scope { nest, number, .. } = self.0.clone();
         let future = {
-            let _inside = Frame::enter(&nest);
+            let _inside = Frame::enter(&nest, number);
             f(self.0.clone())
         };
         let mut future = pin!(future);
         let value =
-            std::future::poll_fn(|context| Frame::poll(&nest, future.as_mut(), context)).await;
-        Scoped { value, was_stale: nest.close(self.0.number) }
+            std::future::poll_fn(|context| Frame::poll(&nest, number, future.as_mut(), context))
+                .await;
+        Scoped { value, was_stale: nest.close(number) }
     }
 }
 

@@ -3,23 +3,37 @@ use std::sync::{Arc, Weak};
 use leasehold_core::Clock;
 
 use super::holder::Instant;
-use super::sweeper::{Sweepable, Sweeper};
+use super::sweeper::{Sweeper, Timed};
 use super::sweeps::Swept;
 use super::sync::Ordering;
 use super::table::{LockKey, Table};
 
 impl<K: LockKey> Table<K> {
-    /// Has the table swept from now on: it has a lock that can go stale.
-    pub(super) fn start_sweeps(self: &Arc<Self>) {
-        let sweeps = &self.sweeps;
-        if sweeps.interval.is_none() || sweeps.known.load(Ordering::Relaxed) {
+    /// Has the table swept from now on, for it has a lock that can go stale. `granted_at` is when that was granted, if
+    /// the clock was read for it: then a sweeper is looked for only if it is late.
+    pub(super) fn ensure_sweeps(self: &Arc<Self>, granted_at: Option<Instant>) {
+        if granted_at.is_none_or(|now| now >= self.sweeps.due.load(Ordering::Relaxed)) {
+            self.find_sweeper();
+        }
+    }
+
+    /// Tells the sweeper of the table, unless it knows it. After a fork it does not: the thread is the parent's.
+    #[cold]
+    fn find_sweeper(self: &Arc<Self>) {
+        let (sweeps, process) = (&self.sweeps, u64::from(std::process::id()));
+        let is_known = || sweeps.swept_by.load(Ordering::Relaxed) == process;
+        if sweeps.interval.is_none()
+            || is_known()
+            || sweeps.swept_by.swap(process, Ordering::Relaxed) == process
+        {
             return;
         }
-        if !sweeps.known.swap(true, Ordering::Relaxed) {
-            sweeps.due.store(sweeps.next(self.now()), Ordering::Relaxed);
-            let table: Weak<Self> = Arc::downgrade(self);
+        sweeps.due.store(sweeps.next(self.now()), Ordering::Relaxed);
+        let table: Weak<Self> = Arc::downgrade(self);
+        if !Sweeper::watch(table) {
             // Without a thread the next such lock tries again.
-            sweeps.known.store(Sweeper::watch(table), Ordering::Relaxed);
+            sweeps.due.store(0, Ordering::Relaxed);
+            sweeps.swept_by.store(0, Ordering::Relaxed);
         }
     }
 
@@ -56,12 +70,12 @@ impl<K: LockKey> Table<K> {
     }
 }
 
-impl<K: LockKey> Sweepable for Table<K> {
+impl<K: LockKey> Timed for Table<K> {
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 
-    fn sweep_if_due(&self) -> Instant {
+    fn run_if_due(&self) -> Instant {
         let sweeps = &self.sweeps;
         if sweeps.due.load(Ordering::Relaxed) <= self.now() {
             self.sweep();

@@ -1,7 +1,7 @@
-//! The thread that sweeps the tables of the process: started by the first lock that can go stale, and ended with the
-//! last table that has such locks.
+//! The thread that does what is due at some instant: it sweeps tables, and wakes tasks outside a runtime. The first lock
+//! that can go stale, or such a task, starts it; the last table that has such locks ends it.
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Builder, Thread};
 use std::time::Duration;
@@ -9,28 +9,29 @@ use std::time::Duration;
 use leasehold_core::Clock;
 
 use super::holder::{Instant, NEVER};
+use super::per_process::PerProcess;
 
-/// A table that the sweeper knows.
-pub(super) trait Sweepable: Send + Sync {
-    /// The clock that says when a sweep is due.
+/// What the thread does something for.
+pub(super) trait Timed: Send + Sync {
+    /// The clock that says when something is due.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// Sweeps if a sweep is due, and says when the next one is.
-    fn sweep_if_due(&self) -> Instant;
+    /// Does what is due, and says when it is next.
+    fn run_if_due(&self) -> Instant;
 }
 
 /// Not of the engine, so not of its `sync`: models have no such thread.
-static SWEEPER: LazyLock<Mutex<Sweeper>> = LazyLock::new(Mutex::default);
+static SWEEPER: PerProcess<Mutex<Sweeper>> = PerProcess::new();
 
 #[derive(Default)]
 pub(super) struct Sweeper {
-    tables: Vec<Weak<dyn Sweepable>>,
+    known: Vec<Weak<dyn Timed>>,
     thread: Option<Thread>,
 }
 
 impl Sweeper {
-    /// Sweeps a table as long as it lives; false if there is no thread for it.
-    pub(super) fn watch(table: Weak<dyn Sweepable>) -> bool {
+    /// Does what is due as long as `timed` lives; false if there is no thread for it.
+    pub(super) fn watch(timed: Weak<dyn Timed>) -> bool {
         let mut sweeper = Self::lock();
         match &sweeper.thread {
             Some(thread) => thread.unpark(),
@@ -40,11 +41,11 @@ impl Sweeper {
                 sweeper.thread = Some(handle.thread().clone());
             }
         }
-        sweeper.tables.push(table);
+        sweeper.known.push(timed);
         true
     }
 
-    /// Has the thread look which tables there still are.
+    /// Has the thread look whether there still is something for it to do.
     pub(super) fn look() {
         if let Some(thread) = &Self::lock().thread {
             thread.unpark();
@@ -52,28 +53,28 @@ impl Sweeper {
     }
 
     fn lock() -> MutexGuard<'static, Self> {
-        SWEEPER.lock().unwrap_or_else(PoisonError::into_inner)
+        SWEEPER.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run() {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         loop {
-            let tables = {
+            let known = {
                 let mut sweeper = Self::lock();
-                sweeper.tables.retain(|table| table.strong_count() > 0);
-                if sweeper.tables.is_empty() {
+                sweeper.known.retain(|timed| timed.strong_count() > 0);
+                if sweeper.known.is_empty() {
                     sweeper.thread = None;
                     return;
                 }
-                sweeper.tables.clone()
+                sweeper.known.clone()
             };
             let mut limit = None;
             let mut sleeps = Vec::new();
-            for table in tables {
-                let Some(table) = table.upgrade() else { continue };
-                let (clock, due) = (table.clock(), table.sweep_if_due());
+            for timed in known {
+                let Some(timed) = timed.upgrade() else { continue };
+                let (clock, due) = (timed.clock(), timed.run_if_due());
                 // Its last user may be gone: then it ends here.
-                drop(table);
+                drop(timed);
                 if due == NEVER {
                     continue;
                 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::config::LocksConfig;
 use super::holder::{Instant, NEVER, nanos};
 use super::sweeper::Sweeper;
-use super::sync::{AtomicBool, AtomicU64, Ordering};
+use super::sync::{AtomicU64, Ordering};
 
 /// What a sweep, or all sweeps so far, did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,8 +22,9 @@ pub struct Swept {
 pub(super) struct Sweeps {
     pub(super) interval: Option<Duration>,
     pub(super) batch: usize,
-    /// Whether the sweeper knows the table.
-    pub(super) known: AtomicBool,
+    /// The process whose sweeper knows the table; 0 if there is none.
+    pub(super) swept_by: AtomicU64,
+    /// When the next sweep is due; at once as long as no sweeper knows the table.
     pub(super) due: AtomicU64,
     sweeps: AtomicU64,
     batches: AtomicU64,
@@ -35,8 +36,8 @@ impl Sweeps {
         Self {
             interval: config.sweep_interval,
             batch: config.sweep_batch,
-            known: AtomicBool::new(false),
-            due: AtomicU64::new(NEVER),
+            swept_by: AtomicU64::new(0),
+            due: AtomicU64::new(if config.sweep_interval.is_some() { 0 } else { NEVER }),
             sweeps: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             removed: AtomicU64::new(0),
@@ -64,7 +65,7 @@ impl Sweeps {
 
 impl Drop for Sweeps {
     fn drop(&mut self) {
-        if self.known.load(Ordering::Relaxed) {
+        if self.swept_by.load(Ordering::Relaxed) == u64::from(std::process::id()) {
             Sweeper::look();
         }
     }

@@ -53,6 +53,19 @@ impl<T> Mutex<T> {
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
+/// Wakes. A panic in a waker is its executor's fault, and reported by the panic hook: it keeps nobody else from being
+/// woken, and takes no lock from whoever has just got it.
+#[cfg(not(leasehold_loom))]
+pub(super) fn wake(waker: Waker) {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())).unwrap_or_default();
+}
+
+/// Wakes. Models need their panics.
+#[cfg(leasehold_loom)]
+pub(super) fn wake(waker: Waker) {
+    waker.wake();
+}
+
 /// How a thread waits until its waker is woken.
 ///
 /// A wake-up before the wait ends the wait at once.

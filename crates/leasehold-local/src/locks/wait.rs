@@ -14,6 +14,7 @@ use super::options::Options;
 use super::request::{News, Terms, Waiting};
 use super::sync::Parker;
 use super::table::{LockKey, Table};
+use super::timer;
 
 /// The granted lock.
 pub(super) type Grant = (LockId, Term);
@@ -226,8 +227,7 @@ impl<K: LockKey> Future for AsyncWait<K> {
                 return Poll::Pending;
             }
             if this.timer.as_ref().is_none_or(|(at, _)| *at != due) {
-                let clock = &this.wait.table.clock;
-                this.timer = Some((due, clock.sleep_until(Duration::from_nanos(due))));
+                this.timer = Some((due, timer::sleep_until(&this.wait.table.clock, due)));
             }
             if let Some((_, timer)) = &mut this.timer {
                 if timer.as_mut().poll(context).is_pending() {

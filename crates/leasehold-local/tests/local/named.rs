@@ -1,6 +1,7 @@
 //! Tables that are found by name.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use leasehold_local::locks::{LocalLocks, LocksConfig};
 
@@ -64,6 +65,53 @@ fn on_init_runs_once_for_each_table() {
     drop((first, second));
     open();
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn on_init_runs_for_a_table_without_a_name_too() {
+    let mut seen = Vec::new();
+    let locks = LocalLocks::<u64>::new_with(LocksConfig::new(), |locks| {
+        locks.try_acquire(1, &patient()).unwrap().keep();
+        seen.push(locks.name().map(str::to_owned));
+    })
+    .unwrap();
+    assert!(locks.try_acquire(1, &once()).is_err());
+    assert_eq!(seen, [None]);
+    let refused = LocalLocks::<u64>::new_with(LocksConfig::new().shards(3), |_| seen.push(None));
+    assert!(refused.is_err());
+    assert_eq!(seen.len(), 1);
+}
+
+/// A key whose end opens a table by name: at the end of a table that keeps it, when nobody can open that any more.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Reopens(bool);
+
+static REOPENED: Mutex<Vec<LocalLocks<Reopens>>> = Mutex::new(Vec::new());
+
+impl Drop for Reopens {
+    fn drop(&mut self) {
+        if self.0 && ENDS.load(Ordering::Relaxed) {
+            let locks = LocalLocks::named("named::reopened").expect("it can be opened");
+            REOPENED.lock().expect("nobody panics").push(locks);
+        }
+    }
+}
+
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn a_table_that_is_opened_while_its_predecessor_ends_keeps_the_name() {
+    let open = || LocalLocks::<Reopens>::named("named::reopened").unwrap();
+    let first = open();
+    first.try_acquire(Reopens(true), &patient()).unwrap().keep();
+    ENDS.store(true, Ordering::Relaxed);
+    drop(first);
+    ENDS.store(false, Ordering::Relaxed);
+    let successor = REOPENED.lock().unwrap().pop().expect("the key was dropped");
+    assert!(successor.is_empty(), "the first table has ended");
+    let guard = successor.try_acquire(Reopens(false), &patient()).unwrap();
+    assert!(open().try_acquire(Reopens(false), &once()).is_err(), "it is found by its name");
+    drop(guard);
 }
 
 #[test]

@@ -227,6 +227,53 @@ fn one_request_of_a_scope_waits_at_a_time() {
     assert!(locks.is_empty());
 }
 
+#[tokio::test]
+async fn the_innermost_scope_is_found_without_its_handle() {
+    let (locks, other) = (Locks::new(), Locks::new());
+    assert!(locks.scope().is_none());
+    let locked = |locks: &Locks, key| locks.scope().map(|scope| scope.lock_blocking(key, &once()));
+    let done = locks.with_locks_blocking("a", &once(), |outer| {
+        assert!(other.scope().is_none());
+        let inner = outer.with_locks_blocking("b", &once(), |_| {
+            other.with_locks_blocking("z", &once(), |_| locked(&locks, "c")).unwrap().value
+        });
+        assert_eq!(inner.unwrap().value, Some(Ok(())));
+        assert_eq!(held(&locks), [Some("a")], "it was the inner scope's");
+        assert_eq!(locked(&locks, "c"), Some(Ok(())));
+        held(&locks)
+    });
+    assert_eq!(done.unwrap().value, [Some("a"), Some("c")]);
+    let further = async |_| {
+        tokio::task::yield_now().await;
+        locks.scope().unwrap().lock("b", &once()).await.unwrap();
+        held(&locks)
+    };
+    let done = locks.with_locks("a", &once(), further).await;
+    assert_eq!(done.unwrap().value, [Some("a"), Some("b")]);
+    assert!(locks.is_empty());
+}
+
+#[tokio::test]
+async fn only_a_scope_that_holds_the_whole_table_has_scopes_that_do() {
+    let locks = Locks::new();
+    let refused = LockError::HeldByThisScope;
+    locks
+        .with_locks_blocking("a", &once(), |scope| {
+            assert_eq!(scope.with_all_blocking(|_| ()).unwrap_err(), refused);
+            scope.lock_blocking("b", &once()).unwrap();
+        })
+        .unwrap();
+    let ran = locks.with_all_blocking(&once(), |scope| {
+        scope.with_all_blocking(|inner| inner.lock_blocking("a", &once())).unwrap().value
+    });
+    assert_eq!(ran.unwrap().value, Ok(()));
+    let nested = async |scope: Scope<Name>| {
+        scope.with_all(async |inner| inner.lock("a", &once()).await).await.unwrap().value
+    };
+    assert_eq!(locks.with_all(&once(), nested).await.unwrap().value, Ok(()));
+    assert!(locks.is_empty());
+}
+
 #[test]
 fn the_handle_of_a_scope_that_ended_locks_nothing() {
     let (locks, _clock) = manual();

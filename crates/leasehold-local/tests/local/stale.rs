@@ -1,4 +1,4 @@
-//! Stale locks: terms, owners, sweeps.
+//! Stale locks: terms and sweeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{BoxFuture, Clock, ManualClock};
-use leasehold_local::locks::{Keys, LocalLocks, LocksConfig, Options, OwnerHandle, ReleaseOutcome};
+use leasehold_local::locks::{Keys, LocalLocks, LocksConfig, Options, ReleaseOutcome};
 
 use crate::common::*;
 
@@ -126,68 +126,6 @@ fn a_blocking_waiter_goes_on_at_the_end_of_a_term() {
     advance_to_next(&clock);
     thread.join().unwrap();
     assert!(locks.is_empty());
-}
-
-#[test]
-fn the_death_of_an_owner_wakes_waiters_at_once() {
-    let (locks, _clock) = manual();
-    let worker = OwnerHandle::new();
-    let owned = patient().owner(&worker);
-    let guard = locks.try_acquire("a", &owned).unwrap();
-    let kept = locks.try_acquire(["b", "c"], &owned).unwrap().keep();
-    let tasks = ["a", "b"].map(|key| waits(&locks, key, patient()));
-    drop(worker);
-    for task in tasks {
-        drop(task.done().unwrap());
-    }
-    assert!(locks.try_acquire("c", &once()).is_ok());
-    assert_eq!(guard.release(), ReleaseOutcome::Expired);
-    assert_eq!(locks.release(kept), ReleaseOutcome::NotHeld);
-    assert!(locks.is_empty());
-}
-
-#[test]
-fn a_dead_owner_keeps_nothing_whether_it_held_the_table_or_gets_a_key_later() {
-    let (locks, _clock) = manual();
-    let worker = OwnerHandle::new();
-    let _all = locks.try_acquire_all(&patient().owner(&worker)).unwrap();
-    let inherits = waits(&locks, "a", patient().owner(&worker));
-    let next = waits(&locks, "a", patient());
-    drop(worker);
-    assert!(inherits.done().unwrap().is_stale());
-    drop(next.done().unwrap());
-    assert!(locks.is_empty());
-}
-
-#[test]
-fn an_owner_that_is_a_thread_dies_with_it() {
-    let (locks, _clock) = manual();
-    let taken = locks.clone();
-    std::thread::spawn(move || {
-        let owner = OwnerHandle::of_thread();
-        assert_eq!(owner, OwnerHandle::of_thread());
-        taken.try_acquire("a", &patient().owner(owner)).unwrap().keep();
-        assert!(taken.try_acquire("a", &once()).is_err());
-    })
-    .join()
-    .unwrap();
-    assert!(locks.try_acquire("a", &once()).is_ok());
-    assert!(locks.is_empty());
-}
-
-#[test]
-fn an_owner_releases_its_keys_and_nobody_elses() {
-    let (locks, _clock) = manual();
-    let (ours, theirs) = (OwnerHandle::new(), OwnerHandle::new());
-    let kept = locks.try_acquire(["a", "b"], &patient().owner(&ours)).unwrap().keep();
-    let _other = locks.try_acquire("c", &patient().owner(&theirs)).unwrap().keep();
-    let _none = locks.try_acquire("d", &patient()).unwrap().keep();
-    let task = waits(&locks, "a", once().retries(1));
-    assert_eq!(locks.release_keys(&ours, ["a", "c", "d", "e"]), Ok(1));
-    drop(task.done().unwrap());
-    assert_eq!(held(&locks), [Some("b"), Some("c"), Some("d")]);
-    assert_eq!(locks.release(kept), ReleaseOutcome::NotHeld, "a part of it is gone");
-    assert_eq!(held(&locks), [Some("c"), Some("d")]);
 }
 
 #[test]

@@ -94,11 +94,28 @@ fn one_request_has_keys_of_both_modes() {
 }
 
 #[test]
+fn keys_come_as_slices_and_as_pairs_with_their_modes() {
+    let locks = Locks::new();
+    let slice: &[Name] = &["b", "a"];
+    let guard = locks.try_acquire(slice, &once()).unwrap();
+    assert_eq!(held(&locks), [Some("a"), Some("b")]);
+    drop(guard);
+    let pairs = vec![("a", Mode::SHARED), ("b", Mode::Exclusive)];
+    let guard = locks.try_acquire(pairs, &once()).unwrap();
+    let readers = locks.try_acquire(Keys::all_shared(["a", "c"]), &once()).unwrap();
+    assert!(refused(locks.try_acquire(Keys::shared("b"), &once())));
+    assert!(refused(locks.try_acquire("c", &once())));
+    drop((guard, readers));
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn an_empty_list_of_keys_is_an_error_that_names_acquire_all() {
     let locks = Locks::new();
     for result in [
         locks.try_acquire([], &once()).map(drop),
-        locks.acquire_blocking(vec![], &once()).map(drop),
+        locks.acquire_blocking(Vec::<Name>::new(), &once()).map(drop),
+        locks.acquire_blocking(Vec::<(Name, Mode)>::new(), &once()).map(drop),
         locks.force_release([]).map(drop),
     ] {
         let error = result.unwrap_err();
