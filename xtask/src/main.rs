@@ -39,6 +39,8 @@ enum Command {
     /// Provides the servers that the tests need first, as `servers` does. Stores named in LEASEHOLD_REQUIRE
     /// (separated by commas) must be tested, with no case ignored.
     Test(test::Arguments),
+    /// Run the models of LocalLocks, in each order in which their threads can run
+    Loom,
     /// Run clippy on every target with every feature, warnings denied
     Check,
     /// Format the code
@@ -78,6 +80,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Test(arguments) => test::test(&arguments),
+        Command::Loom => loom(),
         Command::Check => check(),
         Command::Fmt => run(cargo(&["fmt", "--all"])),
         Command::Lint => lint(),
@@ -98,6 +101,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn loom() -> Outcome {
+    let test = ["test", "--package", "leasehold-local", "--test", "loom", "--release"];
+    let mut models = cargo(&test);
+    // In a folder of its own: the flag has everything built anew.
+    models.arg("--target-dir").arg(shell::target().join("loom"));
+    models.env("RUSTFLAGS", "--cfg leasehold_loom");
+    run(models)
 }
 
 fn check() -> Outcome {

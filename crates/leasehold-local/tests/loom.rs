@@ -1,7 +1,7 @@
 //! Models of the table: every order in which its threads can run is tried, up to a number of forced switches.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg leasehold_loom" cargo test -p leasehold-local --test loom --release --target-dir target/loom
+//! cargo xtask loom
 //! ```
 #![cfg(leasehold_loom)]
 
