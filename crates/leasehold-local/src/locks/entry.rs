@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use leasehold_core::Mode;
 
-use super::holder::{Holder, LockId, NEVER, State, nanos};
+use super::holder::{Holder, LockId, State, nanos};
 use super::owner::Owner;
 use super::shard::Shard;
 use super::sync::{Mutex, Padded};
@@ -20,7 +20,8 @@ pub struct Entry<K> {
     pub id: LockId,
     /// Its owner, if it has one.
     pub owner: Option<Owner>,
-    /// How long it has been held; `None` if it has no time-out, for then no clock was read.
+    /// How long it has been held. `None` if it has no time-out, for then no clock was read, unless the table is to know
+    /// the [ages](super::LocksConfig::ages) of all locks.
     pub age: Option<Duration>,
     /// Its time-out.
     pub lock_timeout: Option<Duration>,
@@ -32,18 +33,14 @@ pub struct Entry<K> {
 
 impl<K: LockKey> Entry<K> {
     fn new(table: &Table<K>, key: Option<K>, holder: &Holder, waiters: usize) -> Self {
-        let finite = (holder.term.length != NEVER).then_some(holder.term);
         let now = nanos(table.clock.now());
         Self {
             key,
             mode: holder.mode,
             id: holder.id,
             owner: holder.owner.clone(),
-            age: finite.map(|term| {
-                let granted = term.ends.saturating_sub(term.length);
-                Duration::from_nanos(now.saturating_sub(granted))
-            }),
-            lock_timeout: finite.map(|term| Duration::from_nanos(term.length)),
+            age: holder.term.began().map(|began| Duration::from_nanos(now.saturating_sub(began))),
+            lock_timeout: holder.term.length(),
             is_stale: holder.is_stale(|| now),
             waiters,
         }

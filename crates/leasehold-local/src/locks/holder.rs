@@ -28,6 +28,9 @@ pub(super) type Instant = u64;
 /// An instant that never comes, and a time-out that never ends.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// A time-out that never ends, of a lock whose age is to be known.
+pub(super) const AGED: u64 = NEVER - 1;
+
 /// `duration` in nanoseconds; 584 years and more count as [`NEVER`].
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
@@ -37,23 +40,30 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Term {
     pub(super) ends: Instant,
-    pub(super) length: u64,
+    /// When the lock was granted; [`NEVER`] if the clock was not read for it.
+    began: Instant,
 }
 
 impl Term {
-    pub(super) const NEVER: Self = Self { ends: NEVER, length: NEVER };
+    pub(super) const NEVER: Self = Self { ends: NEVER, began: NEVER };
 
     /// A term that begins at the instant that `now` reads, which is not read without need.
     pub(super) fn start(length: u64, now: impl FnOnce() -> Instant) -> Self {
-        match length {
-            NEVER => Self::NEVER,
-            length => Self { ends: now().saturating_add(length), length },
+        if length == NEVER {
+            return Self::NEVER;
         }
+        let began = now();
+        Self { ends: if length == AGED { NEVER } else { began.saturating_add(length) }, began }
     }
 
-    /// When it began; `None` if it never ends.
+    /// When it began, if the clock was read for it.
     pub(super) fn began(self) -> Option<Instant> {
-        (self.length != NEVER).then(|| self.ends.saturating_sub(self.length))
+        (self.began != NEVER).then_some(self.began)
+    }
+
+    /// How long it is, if it ends.
+    pub(super) fn length(self) -> Option<Duration> {
+        (self.ends != NEVER).then(|| Duration::from_nanos(self.ends.saturating_sub(self.began)))
     }
 }
 

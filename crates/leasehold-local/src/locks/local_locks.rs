@@ -10,7 +10,7 @@ use super::entry::Entry;
 use super::error::LockError;
 use super::frame;
 use super::guard::Guard;
-use super::holder::{LockId, State};
+use super::holder::{AGED, LockId, State};
 use super::keys::{Claims, Keys};
 use super::lock::Lock;
 use super::options::Options;
@@ -272,7 +272,10 @@ impl<K: LockKey> LocalLocks<K> {
 
     /// Checks the options, and prepares for the death of the owner.
     fn terms(&self, options: &Options) -> Result<Terms, LockError> {
-        let terms = options.terms()?;
+        let mut terms = options.terms()?;
+        if self.0.config.ages {
+            terms.timeout = terms.timeout.min(AGED);
+        }
         let table = self.table();
         if let Some(owner) = &terms.owner {
             let table: Weak<dyn OwnersTable> = Arc::downgrade(table) as _;

@@ -12,6 +12,6 @@ pub(super) struct Lock<K> {
 
 impl<K> Lock<K> {
     pub(super) fn can_go_stale(&self) -> bool {
-        self.term.length != NEVER || self.owner.is_some()
+        self.term.ends != NEVER || self.owner.is_some()
     }
 }

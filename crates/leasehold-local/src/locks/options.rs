@@ -126,7 +126,8 @@ impl Options {
         self
     }
 
-    /// Lets the lock go stale only with its owner. Such a lock reads no clock.
+    /// Lets the lock go stale only with its owner. Such a lock reads no clock, unless its table is to know
+    /// [ages](super::LocksConfig::ages).
     #[must_use]
     pub fn never_stale(mut self) -> Self {
         self.timeout = None;

@@ -1,6 +1,6 @@
 use std::task::Waker;
 
-use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
+use super::holder::{AGED, Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::owner::Owner;
 use super::sync::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn can_go_stale(&self) -> bool {
-        self.timeout != NEVER || self.owner.is_some()
+        self.timeout < AGED || self.owner.is_some()
     }
 
     pub(super) fn holder<K>(

@@ -31,6 +31,7 @@ fn the_first_configuration_holds_and_another_is_an_error_that_names_the_differen
         (LocksConfig::new(), "its sweep batch is 7, and 100"),
         (config().shards(2), "its number of shards is 64, and 2"),
         (config().sweep_never(), "its sweep interval is Some(300s), and None"),
+        (config().ages(true), "whether it knows the ages of all locks is false, and true"),
         (config().clock(std::sync::Arc::new(leasehold_core::ManualClock::new())), "its clock"),
     ] {
         let error = open(other).unwrap_err().to_string();

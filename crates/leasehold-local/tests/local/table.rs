@@ -1,9 +1,10 @@
 //! One key, several keys, modes, the whole table, guards, ids, entries.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Mode;
+use leasehold_core::{ManualClock, Mode};
 use leasehold_local::locks::{Keys, LocalLocks, LockError, LocksConfig, Options, ReleaseOutcome};
 
 use crate::common::*;
@@ -192,6 +193,31 @@ fn entries_show_key_mode_holder_age_time_out_and_waiters() {
     assert_eq!((shown.age, shown.lock_timeout, b.remaining()), (None, None, None));
     clock.advance(6 * SECOND);
     assert!(entry(&locks, "a").is_stale && a.is_stale() && !b.is_stale());
+}
+
+#[test]
+fn a_table_knows_the_ages_of_all_locks_if_it_is_to() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().ages(true).clock(Arc::new(clock.clone())).sweep_every(SECOND);
+    let locks: Locks = LocalLocks::with_config(config).unwrap();
+    let a = locks.try_acquire("a", &patient()).unwrap();
+    clock.advance(4 * SECOND);
+    let b = locks.try_acquire(["b", "c"], &once().lock_timeout(9 * SECOND)).unwrap();
+    let all = waits_for_all(&locks, patient());
+    clock.advance(SECOND);
+    let shown = |key| {
+        let entry = entry(&locks, key);
+        (entry.age, entry.lock_timeout, entry.is_stale)
+    };
+    assert_eq!(shown("a"), (Some(5 * SECOND), None, false));
+    assert_eq!(shown("c"), (Some(SECOND), Some(9 * SECOND), false));
+    assert_eq!((a.remaining(), b.remaining()), (None, Some(8 * SECOND)));
+    drop((a, b));
+    let all = all.done().unwrap();
+    clock.advance(3_600 * SECOND);
+    assert_eq!(locks.entries()[0].age, Some(3_600 * SECOND));
+    assert_eq!(all.release(), ReleaseOutcome::Released);
+    assert!(locks.is_empty());
 }
 
 #[test]
