@@ -221,22 +221,32 @@ impl<K: LockKey> Table<K> {
 
     /// Does what was put off until the mutexes were unlocked.
     pub(super) fn follow_up(&self, mut after: After<K>) {
-        while let Some(Step { waiting, position }) = after.next() {
-            let claims = waiting.claims.keyed();
-            let more = match claims.get(position) {
-                Some(claim) => {
-                    let mut access = self.access(std::slice::from_ref(claim));
-                    access.activate(claim, waiting.id);
-                    access.settle(claim);
-                    access.close()
-                }
-                None => {
-                    let mut access = self.access(claims);
-                    access.complete(&waiting);
-                    access.close()
-                }
-            };
-            after.extend(more);
+        loop {
+            while let Some(step) = after.next() {
+                after.extend(self.take_step(&step));
+            }
+            if !after.moves() {
+                return;
+            }
+            self.move_on(&mut after);
+        }
+    }
+
+    /// Lets a waiter for several keys go on.
+    fn take_step(&self, Step { waiting, position }: &Step<K>) -> After<K> {
+        let claims = waiting.claims.keyed();
+        match claims.get(*position) {
+            Some(claim) => {
+                let mut access = self.access(std::slice::from_ref(claim));
+                access.activate(claim, waiting.id);
+                access.settle(claim);
+                access.close()
+            }
+            None => {
+                let mut access = self.access(claims);
+                access.complete(waiting);
+                access.close()
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use super::sync::wake;
 pub(super) struct After<K> {
     wakers: Vec<Waker>,
     steps: Vec<Step<K>>,
+    moves: bool,
 }
 
 /// A waiter for several keys got one of them and goes on to the key at `position`; behind the last it has its lock.
@@ -20,7 +21,7 @@ pub(super) struct Step<K> {
 
 impl<K> Default for After<K> {
     fn default() -> Self {
-        Self { wakers: Vec::new(), steps: Vec::new() }
+        Self { wakers: Vec::new(), steps: Vec::new(), moves: false }
     }
 }
 
@@ -33,7 +34,18 @@ impl<K> After<K> {
         self.steps.push(Step { waiting, position });
     }
 
+    /// Puts off that the first at the gate goes on.
+    pub(super) fn put_off(&mut self) {
+        self.moves = true;
+    }
+
+    /// Whether that was put off; it is not any more.
+    pub(super) fn moves(&mut self) -> bool {
+        std::mem::take(&mut self.moves)
+    }
+
     pub(super) fn extend(&mut self, more: Self) {
+        self.moves |= more.moves;
         self.wakers.extend(more.wakers);
         self.steps.extend(more.steps);
     }

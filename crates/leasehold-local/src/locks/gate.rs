@@ -16,6 +16,8 @@ pub(super) struct Gate<K> {
     pub(super) queue: VecDeque<Arc<Waiting<K>>>,
     /// How far the first in the queue is; `None` before it has looked.
     pub(super) progress: Option<Progress<K>>,
+    /// A thread moves the first on, and unlocks the gate now and then meanwhile.
+    pub(super) is_moved: bool,
 }
 
 /// How far the first waiter is.
@@ -25,21 +27,37 @@ pub(super) struct Progress<K> {
     pub(super) frontier: Option<(K, u64)>,
     /// Keys above that are, or were, taken.
     pub(super) later: BinaryHeap<Reverse<(K, u64)>>,
+    /// How many shards it has not looked at; until then it keeps nobody from any key.
+    pub(super) unseen: usize,
+}
+
+impl<K: Ord> Progress<K> {
+    pub(super) fn new(shards: usize) -> Self {
+        Self { frontier: None, later: BinaryHeap::new(), unseen: shards }
+    }
+
+    /// Goes on to the next key.
+    pub(super) fn step(&mut self) {
+        self.frontier = self.later.pop().map(|next| next.0);
+    }
+
+    fn excludes(&self, key: &K) -> bool {
+        self.unseen == 0 && self.frontier.as_ref().is_none_or(|(frontier, _)| key <= frontier)
+    }
 }
 
 impl<K> Default for Gate<K> {
     fn default() -> Self {
-        Self { holder: None, queue: VecDeque::new(), progress: None }
+        Self { holder: None, queue: VecDeque::new(), progress: None, is_moved: false }
     }
 }
 
 impl<K: Ord + Clone> Gate<K> {
     /// Whether a request that came with this ticket must wait for the whole table before it may have the key.
     pub(super) fn excludes(&self, key: &K, ticket: u64) -> bool {
-        let frontier = || self.progress.as_ref().and_then(|progress| progress.frontier.as_ref());
         self.holder.is_some()
             || self.queue.front().is_some_and(|first| first.ticket < ticket)
-                && frontier().is_none_or(|(frontier, _)| key <= frontier)
+                && self.progress.as_ref().is_none_or(|progress| progress.excludes(key))
     }
 
     /// When the lock of the whole table goes stale by its term.

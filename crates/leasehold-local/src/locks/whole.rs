@@ -122,19 +122,30 @@ impl<K: LockKey> Table<K> {
         self.follow_up(after);
     }
 
-    /// Lets the first at the gate take key after key, until one is taken.
+    /// Lets the first at the gate take key after key, until one is taken. What takes long is put off, so that others
+    /// come to the gate meanwhile.
     fn advance(&self, gate: &mut Gate<K>, after: &mut After<K>) {
         if gate.holder.is_some() {
             return;
         }
         let Some(first) = gate.queue.front().cloned() else { return };
-        loop {
-            let progress = gate.progress.get_or_insert_with(|| self.survey(first.ticket));
-            let next = progress.frontier.take();
-            let Some((key, hash)) = next.or_else(|| progress.later.pop().map(|next| next.0)) else {
-                break;
-            };
-            progress.frontier = Some((key.clone(), hash));
+        let progress = gate.progress.get_or_insert_with(|| Progress::new(self.shards.len()));
+        if gate.is_moved {
+            return;
+        }
+        if progress.unseen > 0 {
+            self.survey(progress, first.ticket);
+            if progress.unseen > 0 {
+                return put_off(gate, after);
+            }
+            progress.step();
+        }
+        for steps in 0.. {
+            let frontier = gate.progress.as_ref().and_then(|progress| progress.frontier.clone());
+            let Some((key, hash)) = frontier else { break };
+            if steps == STEPS {
+                return put_off(gate, after);
+            }
             let mut shard = self.shard(hash);
             let claim = Claim { key, hash, mode: Mode::Exclusive };
             if self.drop_stale(&mut shard, &claim) {
@@ -147,7 +158,7 @@ impl<K: LockKey> Table<K> {
                 return;
             }
             if let Some(progress) = &mut gate.progress {
-                progress.frontier = None;
+                progress.step();
             }
         }
         gate.queue.pop_front();
@@ -164,19 +175,28 @@ impl<K: LockKey> Table<K> {
         }
     }
 
-    /// The keys that are taken, or awaited by who came before `ticket`.
-    fn survey(&self, ticket: u64) -> Progress<K> {
-        let mut taken = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.0.lock();
-            taken.extend(shard.held().map(|held| Reverse((held.key.clone(), held.hash))));
+    /// Notes the keys that are taken, or awaited by who came before `ticket`: of some shards, or of all.
+    fn survey(&self, progress: &mut Progress<K>, ticket: u64) {
+        let enough = progress.later.len() + STEPS;
+        while progress.unseen > 0 && progress.later.len() < enough {
+            progress.unseen -= 1;
+            let shard = self.shards[progress.unseen].0.lock();
+            let taken = &mut progress.later;
+            shard.held().for_each(|held| taken.push(Reverse((held.key.clone(), held.hash))));
             let before = |queue: &&super::shard::Queue<K>| {
                 queue.places.iter().any(|place| place.waiting.ticket < ticket)
             };
             let awaited = shard.queues().filter(before);
-            taken.extend(awaited.map(|queue| Reverse((queue.key.clone(), queue.hash))));
+            awaited.for_each(|queue| taken.push(Reverse((queue.key.clone(), queue.hash))));
         }
-        Progress { frontier: None, later: taken.into() }
+    }
+
+    /// Moves the first at the gate on, which was put off.
+    pub(super) fn move_on(&self, after: &mut After<K>) {
+        std::thread::yield_now();
+        let mut gate = self.lock_gate(after);
+        gate.is_moved = false;
+        self.unlock_gate(gate, after);
     }
 
     /// True if nobody holds or waits for any key; drops what is stale.
@@ -187,6 +207,15 @@ impl<K: LockKey> Table<K> {
             shard.held().next().is_none() && shard.has_no_queue()
         })
     }
+}
+
+/// How many keys the first at the gate takes, or looks at, before others come to the gate; a shard is looked at as a whole.
+const STEPS: usize = 1_024;
+
+/// Lets others come to the gate before the first goes on.
+fn put_off<K>(gate: &mut Gate<K>, after: &mut After<K>) {
+    gate.is_moved = true;
+    after.put_off();
 }
 
 fn whole(id: LockId, terms: &Terms, term: Term) -> Holder {

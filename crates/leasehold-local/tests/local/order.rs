@@ -1,6 +1,11 @@
 //! Who takes keys one after another in key order never ends in a deadlock: waiters keep others only from keys up to
 //! the one that they wait for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use leasehold_local::locks::LocalLocks;
+
 use crate::common::*;
 
 #[test]
@@ -130,9 +135,77 @@ fn a_cancelled_waiter_for_the_whole_table_lets_everybody_go_on() {
     assert!(locks.try_acquire("a", &once()).is_ok());
 }
 
+/// A key that tells when it is copied, if it is held and not the first.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Copied(u32);
+
+/// What a request for the whole table and one for a key see of each other.
+#[derive(Default)]
+struct Meeting {
+    /// The table is looked at.
+    begins: AtomicBool,
+    /// The key was locked meanwhile.
+    passed: AtomicBool,
+    /// The table is still looked at after that.
+    goes_on: AtomicBool,
+}
+
+static MEETING: Mutex<Option<Arc<Meeting>>> = Mutex::new(None);
+
+impl Clone for Copied {
+    fn clone(&self) -> Self {
+        let meeting = MEETING.lock().expect("nobody panics").clone();
+        if let Some(meeting) = meeting.filter(|_| (1..Self::KEYS).contains(&self.0)) {
+            meeting.begins.store(true, Ordering::Relaxed);
+            // So that the other has time.
+            std::thread::yield_now();
+            if meeting.passed.load(Ordering::Relaxed) {
+                meeting.goes_on.store(true, Ordering::Relaxed);
+            }
+        }
+        Self(self.0)
+    }
+}
+
+impl Copied {
+    const KEYS: u32 = 100_000;
+}
+
+#[test]
+fn a_request_for_the_whole_of_a_large_table_lets_others_go_on_meanwhile() {
+    let locks: LocalLocks<Copied> = LocalLocks::new();
+    let mut held: Vec<_> =
+        (0..Copied::KEYS).map(|key| locks.try_acquire(Copied(key), &patient()).unwrap()).collect();
+    let meeting = Arc::new(Meeting::default());
+    *MEETING.lock().unwrap() = Some(meeting.clone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !meeting.begins.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            drop(locks.acquire_blocking(Copied(Copied::KEYS), &patient()).unwrap());
+            meeting.passed.store(true, Ordering::Relaxed);
+        });
+        let brief = once().retries(1).interval_by(|_| MS);
+        locks.acquire_all_blocking(&brief).unwrap_err();
+    });
+    *MEETING.lock().unwrap() = None;
+    assert!(meeting.goes_on.load(Ordering::Relaxed), "it had to wait until all was looked at");
+    let all = Task::pending({
+        let locks = locks.clone();
+        async move { locks.acquire_all(&patient()).await }
+    });
+    assert!(locks.try_acquire(Copied(Copied::KEYS), &once()).is_ok());
+    drop(held.split_off(1));
+    assert!(locks.try_acquire(Copied(1), &once()).is_ok(), "it is above the first that is held");
+    drop(held);
+    drop(all.done().unwrap());
+    assert!(locks.is_empty());
+}
+
 #[test]
 fn threads_that_take_keys_in_order_and_the_whole_table_never_end_in_a_deadlock() {
-    let locks: leasehold_local::locks::LocalLocks<u64> = leasehold_local::locks::LocalLocks::new();
+    let locks: LocalLocks<u64> = LocalLocks::new();
     let rounds = 300;
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
