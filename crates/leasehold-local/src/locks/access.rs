@@ -186,6 +186,7 @@ impl<K: LockKey> Table<K> {
             }
             access.after.wake(waiting.grant(term));
         } else {
+            waiting.miss();
             for claim in claims {
                 access.settle_behind(claim, waiting.id);
                 access.look_again(claim, waiting);

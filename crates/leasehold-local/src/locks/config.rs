@@ -74,7 +74,8 @@ impl LocksConfig {
     /// Lets newcomers overtake waiters.
     ///
     /// A release then frees the key and wakes the first waiter, which tries again. Whoever runs already gets the key
-    /// sooner than a waiter could wake up: more locks in the same time, and no bound on how long one waits.
+    /// sooner than a waiter could wake up: more locks in the same time, and longer waits. A waiter for one key that
+    /// tried 16 times in vain is handed the key next; there is no such bound for several keys.
     #[must_use]
     pub fn barging(mut self, barging: bool) -> Self {
         self.barging = barging;

@@ -40,6 +40,9 @@ pub(super) struct Waiting<K> {
     signal: Mutex<Signal>,
 }
 
+/// How often newcomers may overtake a waiter for one key.
+const PATIENCE: u32 = 16;
+
 /// What happened to a waiter.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum News {
@@ -56,6 +59,8 @@ pub(super) struct Signal {
     pub(super) granted: Option<Term>,
     /// It may try to get the lock, if newcomers may overtake it.
     tries: bool,
+    /// How often it tried in vain.
+    missed: u32,
     /// When the waiter looks by itself, because what it waits for may be stale then.
     pub(super) looks_at: Instant,
     waker: Option<Waker>,
@@ -64,7 +69,8 @@ pub(super) struct Signal {
 impl<K> Waiting<K> {
     /// A waiter that nobody can wake until it calls [`check`](Self::check).
     pub(super) fn new(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
-        let signal = Signal { granted: None, tries: false, looks_at: NEVER, waker: None };
+        let signal =
+            Signal { granted: None, tries: false, missed: 0, looks_at: NEVER, waker: None };
         Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
     }
 
@@ -94,6 +100,18 @@ impl<K> Waiting<K> {
         let mut signal = self.signal();
         let known = std::mem::replace(&mut signal.tries, true);
         if known { None } else { signal.waker.clone() }
+    }
+
+    /// Counts that it tried in vain.
+    pub(super) fn miss(&self) {
+        let mut signal = self.signal();
+        signal.missed = signal.missed.saturating_add(1);
+    }
+
+    /// True if others have overtaken it often enough. A waiter for several keys never is: to keep all of them for it
+    /// could end in a deadlock.
+    pub(super) fn is_next(&self) -> bool {
+        self.claims.keyed().len() == 1 && self.signal().missed >= PATIENCE
     }
 
     /// What happened, if anything did. From then on `waker` is woken when something does.

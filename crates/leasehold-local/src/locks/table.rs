@@ -176,7 +176,7 @@ impl<K: LockKey> Table<K> {
                 after.wake(waiting.look_at(held_until.min(shut_until)));
                 return;
             }
-            if self.barging {
+            if self.barging && !waiting.is_next() {
                 after.wake(waiting.let_try());
                 if !claim.mode.is_shared() {
                     return;

@@ -258,6 +258,25 @@ fn newcomers_overtake_waiters_only_where_barging_is_on() {
 }
 
 #[test]
+fn where_barging_is_on_a_waiter_for_one_key_is_overtaken_16_times() {
+    let locks = barging();
+    let mut held = locks.try_acquire("a", &once()).ok();
+    let mut first = waits(&locks, "a", patient());
+    let mut overtaken = 0;
+    while held.is_some() {
+        drop(held.take());
+        held = locks.try_acquire("a", &once()).ok();
+        if held.is_some() {
+            overtaken += 1;
+            assert!(overtaken <= 16 && first.poll().is_pending());
+        }
+    }
+    assert_eq!(overtaken, 16);
+    drop(first.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn where_barging_is_on_a_waiter_that_cannot_go_on_lets_the_next_try() {
     let locks = barging();
     let [a, b] = ["a", "b"].map(|key| locks.try_acquire(key, &once()).unwrap());
