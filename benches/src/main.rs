@@ -1,9 +1,10 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`.
+//! Run it with `cargo xtask bench`, `cargo xtask bench local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`.
 //! Figures are comparable within one run only: quote them as ratios.
 
 mod handover;
+mod local;
 mod measure;
 mod mongodb;
 mod processor;
@@ -28,16 +29,18 @@ async fn main() -> Result<()> {
             uncontended::run().await?;
             handover::run().await
         }
+        ["local", ref parts @ ..] => local::run(parts).await,
         ["redis", ref parts @ ..] => redis::run(parts).await,
         ["mariadb", ref parts @ ..] => sql::mariadb(parts).await,
         ["mongodb", ref parts @ ..] => mongodb::run(parts).await,
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
+        ["child", "memory", side, state] => local::child(side, state),
         ["child", "mongodb", url] => mongodb::child(url).await,
         ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
-            "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
+            "give nothing for the embedded stores; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, handover, waiting or renewal for a part of it; \
              redlock; sqlite, with pairs or processes for a part of it; mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
              purge or size for a part of it; or mongodb, with pairs, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",
