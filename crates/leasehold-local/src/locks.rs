@@ -51,6 +51,7 @@ mod anchor;
 mod config;
 mod entry;
 mod error;
+mod fast;
 mod frame;
 mod gate;
 mod guard;

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
 use leasehold_core::Mode;
+use smallvec::SmallVec;
 
 use super::after::{After, Step};
+use super::error::LockError;
 use super::gate::Gate;
 use super::holder::{Holder, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
@@ -15,8 +17,8 @@ use super::table::{LockKey, NEWCOMER, Table};
 /// How the table answers a request.
 #[derive(Debug)]
 pub(super) enum Entered<K> {
-    Granted(LockId, Term),
-    Refused,
+    Granted(LockId, Lock<K>),
+    Refused(Claims<K>, Terms),
     Waiting(Arc<Waiting<K>>),
 }
 
@@ -28,13 +30,8 @@ struct Access<'a, K> {
     after: After<K>,
 }
 
-/// For how many keys the order of their shards is found without an allocation.
-const FEW: usize = 16;
-
-enum Shards<'a, K> {
-    One(MutexGuard<'a, Shard<K>>),
-    Many(Vec<(usize, MutexGuard<'a, Shard<K>>)>),
-}
+/// Locked shards with their indices, in the order of these. A few need no allocation.
+pub(super) type Shards<'a, K> = SmallVec<[(usize, MutexGuard<'a, Shard<K>>); 4]>;
 
 impl<K: LockKey> Table<K> {
     fn access(&self, claims: &[Claim<K>]) -> Access<'_, K> {
@@ -49,34 +46,16 @@ impl<K: LockKey> Table<K> {
         Access { table: self, gate, shards, after }
     }
 
-    fn lock_shards(&self, claims: &[Claim<K>]) -> Shards<'_, K> {
-        if let [claim] = claims {
-            return Shards::One(self.shard(claim.hash));
-        }
-        // A few indices are sorted where they need no allocation.
-        let (mut few, mut many) = ([0; FEW], Vec::new());
-        let indices = match few.get_mut(..claims.len()) {
-            Some(few) => few,
-            None => {
-                many.resize(claims.len(), 0);
-                &mut many[..]
-            }
-        };
-        for (index, claim) in indices.iter_mut().zip(claims) {
-            *index = self.index(claim.hash);
-        }
+    pub(super) fn lock_shards(&self, claims: &[Claim<K>]) -> Shards<'_, K> {
+        let mut indices: SmallVec<[usize; 16]> =
+            claims.iter().map(|claim| self.index(claim.hash)).collect();
         indices.sort_unstable();
-        let mut shards: Vec<(usize, _)> = Vec::with_capacity(indices.len());
-        for index in indices {
-            if shards.last().is_none_or(|(last, _)| last != index) {
-                shards.push((*index, self.shards[*index].0.lock()));
-            }
-        }
-        Shards::Many(shards)
+        indices.dedup();
+        indices.iter().map(|index| (*index, self.shards[*index].0.lock())).collect()
     }
 
     /// Asks for a lock: it is granted, or else refused without a trace, or waited for.
-    pub(super) fn enter(&self, claims: &Claims<K>, terms: &Terms, waits: bool) -> Entered<K> {
+    pub(super) fn enter(&self, claims: Claims<K>, terms: Terms, waits: bool) -> Entered<K> {
         if matches!(claims, Claims::Whole) {
             return self.enter_whole(terms, waits);
         }
@@ -92,27 +71,43 @@ impl<K: LockKey> Table<K> {
                 access.add(claim, terms.holder(id, claim, State::Held, term));
             }
             access.finish();
-            return Entered::Granted(id, term);
+            return Entered::Granted(id, Lock { claims, term, owner: terms.owner });
         }
         if !waits {
             access.finish();
-            return Entered::Refused;
+            return Entered::Refused(claims, terms);
         }
-        let waiting = Waiting::new(id, self.ticket(), claims.clone(), terms.clone());
-        let waiting = Arc::new(waiting);
+        let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
         access.join(&waiting);
         access.finish();
         Entered::Waiting(waiting)
     }
 
+    /// Asks for a lock that is not to be waited for.
+    pub(super) fn try_enter(
+        &self,
+        claims: Claims<K>,
+        terms: Terms,
+    ) -> Result<(LockId, Lock<K>), LockError> {
+        match self.enter(claims, terms, false) {
+            Entered::Granted(id, lock) => Ok((id, lock)),
+            _ => Err(LockError::Held),
+        }
+    }
+
     /// Removes those records that `gone` selects and lets others go on; returns how many they were.
     pub(super) fn remove(&self, claims: &Claims<K>, gone: impl Fn(&Holder) -> bool) -> usize {
-        if matches!(claims, Claims::Whole) {
-            return usize::from(self.leave_gate(gone));
+        match claims {
+            Claims::Whole => usize::from(self.leave_gate(gone)),
+            claims => self.remove_keys(claims.keyed(), gone),
         }
+    }
+
+    /// The same of some keys.
+    pub(super) fn remove_keys(&self, claims: &[Claim<K>], gone: impl Fn(&Holder) -> bool) -> usize {
         let mut removed = 0;
-        let mut access = self.access(claims.keyed());
-        for claim in claims.keyed() {
+        let mut access = self.access(claims);
+        for claim in claims {
             access.shard(claim).retain(claim.hash, &claim.key, |holder| {
                 let goes = holder.state != State::Reserved && gone(holder);
                 if goes {
@@ -141,12 +136,12 @@ impl<K: LockKey> Table<K> {
             let records = gate.holder.as_mut().map_or(0, mark);
             return self.kept.insert(id, lock, records);
         }
-        let claims = lock.claims.clone();
-        let mut access = self.access(claims.keyed());
+        let claims = lock.claims.keyed();
+        let mut access = self.access(claims);
         let mut records = 0;
-        for claim in claims.keyed() {
+        for claim in claims {
             let holders = access.shard(claim).holders_mut(claim).into_iter();
-            records += holders.flat_map(|holders| holders.iter_mut()).map(mark).sum::<usize>();
+            records += holders.flat_map(|holders| holders.all_mut()).map(mark).sum::<usize>();
         }
         self.kept.insert(id, lock, records);
         access.finish();
@@ -254,11 +249,11 @@ impl<K: LockKey> Table<K> {
 
 impl<'a, K: LockKey> Access<'a, K> {
     fn shard(&mut self, claim: &Claim<K>) -> &mut Shard<K> {
-        shard_of(self.table, &mut self.shards, claim)
+        shard_at(&mut self.shards, self.table.index(claim.hash))
     }
 
     fn settle(&mut self, claim: &Claim<K>) {
-        let shard = shard_of(self.table, &mut self.shards, claim);
+        let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
         if !shard.has_no_queue() {
             let key = (claim.hash, &claim.key);
             self.table.settle(shard, self.gate.as_deref_mut(), key, &mut self.after);
@@ -267,7 +262,7 @@ impl<'a, K: LockKey> Access<'a, K> {
 
     /// Lets those go on who wait behind a waiter.
     fn settle_behind(&mut self, claim: &Claim<K>, id: LockId) {
-        let shard = shard_of(self.table, &mut self.shards, claim);
+        let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
         let places = shard.queue(claim.hash, &claim.key).map(|queue| queue.places.iter());
         if let Some(at) = places.and_then(|mut places| places.position(|one| one.waiting.id == id))
         {
@@ -280,7 +275,7 @@ impl<'a, K: LockKey> Access<'a, K> {
     /// Whether a request that came with this ticket may have the key.
     fn is_free(&mut self, claim: &Claim<K>, ticket: u64) -> bool {
         let shut = self.gate.as_ref().is_some_and(|gate| gate.excludes(&claim.key, ticket));
-        let shard = shard_of(self.table, &mut self.shards, claim);
+        let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
         !shut
             && (self.table.barging || !shard.is_awaited(claim.hash, &claim.key, ticket))
             && self.table.admits(shard, claim)
@@ -346,7 +341,7 @@ impl<'a, K: LockKey> Access<'a, K> {
         let mut granted = false;
         for claim in claims {
             let holders = self.shard(claim).holders_mut(claim);
-            for holder in holders.into_iter().flat_map(|holders| holders.iter_mut()) {
+            for holder in holders.into_iter().flat_map(|holders| holders.all_mut()) {
                 if holder.id == waiting.id {
                     (holder.state, holder.term) = (State::Held, term);
                     granted = true;
@@ -378,17 +373,8 @@ impl<'a, K: LockKey> Access<'a, K> {
     }
 }
 
-fn shard_of<'s, K: LockKey>(
-    table: &Table<K>,
-    shards: &'s mut Shards<'_, K>,
-    claim: &Claim<K>,
-) -> &'s mut Shard<K> {
-    match shards {
-        Shards::One(shard) => shard,
-        Shards::Many(shards) => {
-            let index = table.index(claim.hash);
-            let at = shards.partition_point(|(other, _)| *other < index);
-            &mut shards[at].1
-        }
-    }
+/// The locked shard at an index.
+pub(super) fn shard_at<'s, K>(shards: &'s mut Shards<'_, K>, index: usize) -> &'s mut Shard<K> {
+    let at = shards.partition_point(|(other, _)| *other < index);
+    &mut shards[at].1
 }

@@ -1,13 +1,15 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use smallvec::SmallVec;
+
 use super::request::Waiting;
 use super::sync::wake;
 
 /// What is to be done once the mutexes are unlocked.
 #[derive(Debug)]
 pub(super) struct After<K> {
-    wakers: Vec<Waker>,
+    wakers: SmallVec<[Waker; 1]>,
     steps: Vec<Step<K>>,
     moves: bool,
 }
@@ -21,7 +23,7 @@ pub(super) struct Step<K> {
 
 impl<K> Default for After<K> {
     fn default() -> Self {
-        Self { wakers: Vec::new(), steps: Vec::new(), moves: false }
+        Self { wakers: SmallVec::new(), steps: Vec::new(), moves: false }
     }
 }
 

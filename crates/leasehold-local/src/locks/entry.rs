@@ -62,7 +62,7 @@ impl<K: LockKey> Table<K> {
             for held in shard.held() {
                 let queue = shard.queue(held.hash, &held.key);
                 let waiters = queue.map_or(0, |queue| queue.places.len());
-                let holders = held.holders.iter().filter(|one| one.state != State::Reserved);
+                let holders = held.holders.all().iter().filter(|one| one.state != State::Reserved);
                 entries.extend(
                     holders.map(|one| Entry::new(self, Some(held.key.clone()), one, waiters)),
                 );
@@ -79,6 +79,6 @@ impl<K: LockKey> Table<K> {
             let shard = shard.0.lock();
             shard.held().next().is_none() && shard.has_no_queue()
         };
-        idle && self.shards.iter().all(is_free) && self.kept.len() == 0
+        idle && self.shards.iter().all(is_free) && self.kept.is_empty()
     }
 }

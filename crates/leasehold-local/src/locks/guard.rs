@@ -89,7 +89,7 @@ impl<K: LockKey> Guard<K> {
 
 impl<K: LockKey> Drop for Guard<K> {
     fn drop(&mut self) {
-        if let Some(lock) = self.held.take() {
+        if let Some(lock) = &self.held {
             lock.remove(&self.anchor, self.id);
         }
     }

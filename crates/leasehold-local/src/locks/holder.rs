@@ -1,4 +1,4 @@
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use leasehold_core::Mode;
@@ -13,6 +13,11 @@ impl LockId {
     /// The number.
     pub fn get(self) -> u64 {
         self.0.get()
+    }
+
+    /// The index of the shard that minted it, of so many: their number is a power of two.
+    pub(super) fn shard(self, shards: usize) -> usize {
+        usize::try_from((self.get() - 1) & 0xffff).unwrap_or(0) & (shards - 1)
     }
 }
 
@@ -96,54 +101,58 @@ impl Holder {
     }
 }
 
-/// The holders of one key, at least one.
+/// The holders of one key, at least one. Nearly always it is one, which needs no memory of its own.
 #[derive(Debug)]
-pub(super) struct Holders {
-    first: Holder,
-    more: Vec<Holder>,
+pub(super) enum Holders {
+    One(Holder),
+    Many(Vec<Holder>),
 }
 
 impl Holders {
-    pub(super) fn one(first: Holder) -> Self {
-        Self { first, more: Vec::new() }
-    }
-
     pub(super) fn push(&mut self, holder: Holder) {
-        self.more.push(holder);
+        let mut many = match std::mem::replace(self, Self::Many(Vec::new())) {
+            Self::One(first) => vec![first],
+            Self::Many(many) => many,
+        };
+        many.push(holder);
+        *self = Self::Many(many);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Holder> {
-        std::iter::once(&self.first).chain(&self.more)
+    pub(super) fn all(&self) -> &[Holder] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Holder> {
-        std::iter::once(&mut self.first).chain(&mut self.more)
+    pub(super) fn all_mut(&mut self) -> &mut [Holder] {
+        match self {
+            Self::One(one) => std::slice::from_mut(one),
+            Self::Many(many) => many,
+        }
     }
 
     /// C9: whether one more may hold the key in this mode.
     pub(super) fn admit(&self, mode: Mode) -> bool {
         let Mode::Shared { max } = mode else { return false };
-        let below = |max: std::num::NonZeroU32| {
-            usize::try_from(max.get()).is_ok_and(|max| self.more.len() + 1 < max)
-        };
-        self.first.mode.is_shared() && max.is_none_or(below)
+        let all = self.all();
+        let below = |max: NonZeroU32| usize::try_from(max.get()).is_ok_and(|max| all.len() < max);
+        all.first().is_some_and(|holder| holder.mode.is_shared()) && max.is_none_or(below)
     }
 
     /// Keeps the holders that `keep` selects; true if none is left, and then the whole is to be dropped.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Holder) -> bool) -> bool {
-        self.more.retain(&mut keep);
-        if keep(&self.first) {
-            return false;
+        match self {
+            Self::One(one) => !keep(one),
+            Self::Many(many) => {
+                many.retain(keep);
+                many.is_empty()
+            }
         }
-        if self.more.is_empty() {
-            return true;
-        }
-        self.first = self.more.remove(0);
-        false
     }
 
     /// When the first of them goes stale by its term.
     pub(super) fn first_end(&self) -> Instant {
-        self.iter().map(|holder| holder.term.ends).min().unwrap_or(NEVER)
+        self.all().iter().map(|holder| holder.term.ends).min().unwrap_or(NEVER)
     }
 }

@@ -1,6 +1,5 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
 use leasehold_core::Mode;
 
@@ -29,7 +28,8 @@ pub struct Keys<K>(Wanted<K>);
 #[derive(Debug, Clone)]
 enum Wanted<K> {
     One(K, Mode),
-    Many(Vec<(K, Mode)>),
+    /// Not hashed yet.
+    Many(Vec<Claim<K>>),
 }
 
 impl<K> Keys<K> {
@@ -55,17 +55,17 @@ impl<K> Keys<K> {
 
     /// Several keys in one mode.
     pub fn all(keys: impl IntoIterator<Item = K>, mode: Mode) -> Self {
-        Self(Wanted::Many(keys.into_iter().map(|key| (key, mode)).collect()))
+        Self(Wanted::Many(keys.into_iter().map(|key| unhashed(key, mode)).collect()))
     }
 
     /// Adds a key in the given mode.
     #[must_use]
     pub fn and(self, key: K, mode: Mode) -> Self {
         let mut many = match self.0 {
-            Wanted::One(first, first_mode) => vec![(first, first_mode)],
+            Wanted::One(first, mode) => vec![unhashed(first, mode)],
             Wanted::Many(many) => many,
         };
-        many.push((key, mode));
+        many.push(unhashed(key, mode));
         Self(Wanted::Many(many))
     }
 }
@@ -96,7 +96,7 @@ impl<K: Clone> From<&[K]> for Keys<K> {
 
 impl<K> From<Vec<(K, Mode)>> for Keys<K> {
     fn from(keys: Vec<(K, Mode)>) -> Self {
-        Self(Wanted::Many(keys))
+        Self(Wanted::Many(keys.into_iter().map(|(key, mode)| unhashed(key, mode)).collect()))
     }
 }
 
@@ -114,44 +114,55 @@ pub(super) struct Claim<K> {
     pub(super) mode: Mode,
 }
 
+fn unhashed<K>(key: K, mode: Mode) -> Claim<K> {
+    Claim { key, hash: 0, mode }
+}
+
 /// What a lock locks: keys in key order, each once, or the whole table.
 #[derive(Debug, Clone)]
 pub(super) enum Claims<K> {
     One([Claim<K>; 1]),
-    Many(Arc<[Claim<K>]>),
+    Many(Box<[Claim<K>]>),
     Whole,
 }
 
 impl<K: Ord + Hash> Claims<K> {
     /// Sorts the keys and drops those named twice.
+    #[inline]
     pub(super) fn new(keys: Keys<K>, hasher: &Hasher) -> Result<Self, LockError> {
-        let claim = |(key, mode)| Claim { hash: hasher.hash_one(&key), key, mode };
-        let mut many = match keys.0 {
-            Wanted::One(key, mode) => return Ok(Self::One([claim((key, mode))])),
-            Wanted::Many(many) => many,
-        };
-        many.sort_unstable();
-        many.dedup();
-        if let Some(pair) = many.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        match keys.0 {
+            Wanted::One(key, mode) => {
+                Ok(Self::One([Claim { hash: hasher.hash_one(&key), key, mode }]))
+            }
+            Wanted::Many(many) => Self::sorted(many, hasher),
+        }
+    }
+
+    fn sorted(mut many: Vec<Claim<K>>, hasher: &Hasher) -> Result<Self, LockError> {
+        many.sort_unstable_by(|one, other| (&one.key, one.mode).cmp(&(&other.key, other.mode)));
+        many.dedup_by(|one, other| (&one.key, one.mode) == (&other.key, other.mode));
+        if let Some(pair) = many.windows(2).find(|pair| pair[0].key == pair[1].key) {
             return Err(LockError::Invalid(Cow::Owned(format!(
                 "a key is named twice, as {} and as {}; name each key once",
-                pair[0].1, pair[1].1
+                pair[0].mode, pair[1].mode
             ))));
         }
-        match many.len() {
-            0 => Err(LockError::no_keys()),
-            1 => Ok(Self::of(many.into_iter().map(claim).collect())),
-            _ => Ok(Self::Many(many.into_iter().map(claim).collect())),
+        if many.is_empty() {
+            return Err(LockError::no_keys());
         }
+        for claim in &mut many {
+            claim.hash = hasher.hash_one(&claim.key);
+        }
+        Ok(Self::of(many))
     }
 }
 
 impl<K> Claims<K> {
     /// At least one claim, sorted, each key once.
-    pub(super) fn of(mut claims: Vec<Claim<K>>) -> Self {
-        match claims.pop() {
-            Some(only) if claims.is_empty() => Self::One([only]),
-            last => Self::Many(claims.into_iter().chain(last).collect()),
+    pub(super) fn of(claims: Vec<Claim<K>>) -> Self {
+        match <[_; 1]>::try_from(claims) {
+            Ok(one) => Self::One(one),
+            Err(many) => Self::Many(many.into()),
         }
     }
 

@@ -3,12 +3,10 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::Key;
 
-use super::access::Entered;
 use super::anchor::Anchor;
 use super::config::LocksConfig;
 use super::entry::Entry;
 use super::error::LockError;
-use super::frame;
 use super::guard::Guard;
 use super::holder::{AGED, LockId, State};
 use super::keys::{Claims, Keys};
@@ -19,7 +17,7 @@ use super::release::ReleaseOutcome;
 use super::request::Terms;
 use super::sweeps::Swept;
 use super::table::{LockKey, Table};
-use super::wait::{AsyncWait, Grant, Wait};
+use super::wait::{AsyncWait, Wait};
 
 /// Locks by key among the threads and tasks of this process. Clones share their table.
 ///
@@ -74,6 +72,7 @@ impl<K: LockKey> LocalLocks<K> {
     /// # Errors
     /// [`LockError::Held`] if it is not; [`LockError::Invalid`] without keys, with a key in two modes, or with a lock
     /// time-out of zero.
+    #[inline]
     pub fn try_acquire(
         &self,
         keys: impl Into<Keys<K>>,
@@ -87,6 +86,7 @@ impl<K: LockKey> LocalLocks<K> {
     /// # Errors
     /// [`LockError::TimedOut`] after the last attempt or the deadline; [`LockError::HeldByThisScope`] if the scope
     /// that runs on this thread holds a key; [`LockError::Invalid`] as [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn acquire_blocking(
         &self,
         keys: impl Into<Keys<K>>,
@@ -198,38 +198,33 @@ impl<K: LockKey> LocalLocks<K> {
         self.table().sweeps.totals()
     }
 
+    #[inline]
     fn claims(&self, keys: impl Into<Keys<K>>) -> Result<Claims<K>, LockError> {
         Claims::new(keys.into(), &self.table().hasher)
     }
 
-    pub(super) fn attempt(
-        &self,
-        claims: Claims<K>,
-        options: &Options,
-    ) -> Result<Guard<K>, LockError> {
+    #[inline]
+    fn attempt(&self, claims: Claims<K>, options: &Options) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
-        let table = self.table();
-        let entered = match table.acquire_fast(&claims, &terms) {
-            Some((id, term)) => Entered::Granted(id, term),
-            None => table.enter(&claims, &terms, false),
-        };
-        match entered {
-            Entered::Granted(id, term) => Ok(self.guard(claims, terms, (id, term))),
-            _ => Err(LockError::Held),
+        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
+            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
         }
+        let (id, lock) = self.table().try_enter(claims, terms)?;
+        Ok(self.guard(id, lock))
     }
 
+    #[inline]
     pub(super) fn claim_blocking(
         &self,
         claims: Claims<K>,
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
-        let grant = match self.begin(&claims, &terms, options)? {
-            Begun::Granted(grant) => grant,
-            Begun::Waits(wait) => wait.block()?,
-        };
-        Ok(self.guard(claims, terms, grant))
+        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
+            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
+        }
+        let (id, lock) = Wait::new(self.table(), claims, terms, options).block()?;
+        Ok(self.guard(id, lock))
     }
 
     pub(super) async fn claim(
@@ -237,66 +232,39 @@ impl<K: LockKey> LocalLocks<K> {
         claims: Claims<K>,
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
-        let terms = self.terms(options)?;
         // A task that never has to wait would keep its thread from all others.
         tokio::task::coop::consume_budget().await;
-        let grant = match self.begin(&claims, &terms, options)? {
-            Begun::Granted(grant) => grant,
-            Begun::Waits(wait) => AsyncWait::new(wait).await?,
-        };
-        Ok(self.guard(claims, terms, grant))
-    }
-
-    fn begin(
-        &self,
-        claims: &Claims<K>,
-        terms: &Terms,
-        options: &Options,
-    ) -> Result<Begun<K>, LockError> {
-        let table = self.table();
-        let at_once = || match table.enter(claims, terms, false) {
-            Entered::Granted(id, term) => Some((id, term)),
-            Entered::Refused | Entered::Waiting(_) => None,
-        };
-        // A wait costs more than another look, so several keys are looked at before it begins.
-        let several = matches!(claims, Claims::Many(_));
-        let grant = if several { at_once() } else { table.acquire_fast(claims, terms) };
-        if let Some(grant) = grant {
-            return Ok(Begun::Granted(grant));
+        let terms = self.terms(options)?;
+        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
+            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
         }
-        if frame::holds(table, claims) {
-            return at_once().map(Begun::Granted).ok_or(LockError::HeldByThisScope);
-        }
-        Ok(Begun::Waits(Wait::new(table.clone(), claims.clone(), terms.clone(), options.clone())))
+        let wait = Wait::new(self.table(), claims, terms, options);
+        let (id, lock) = AsyncWait::new(wait).await?;
+        Ok(self.guard(id, lock))
     }
 
     /// Checks the options, and prepares for the death of the owner.
+    #[inline]
     fn terms(&self, options: &Options) -> Result<Terms, LockError> {
         let mut terms = options.terms()?;
         if self.0.config.ages {
             terms.timeout = terms.timeout.min(AGED);
         }
-        let table = self.table();
         if let Some(owner) = &terms.owner {
-            let table: Weak<dyn OwnersTable> = Arc::downgrade(table) as _;
+            let table: Weak<dyn OwnersTable> = Arc::downgrade(self.table()) as _;
             owner.tell(table);
         }
         Ok(terms)
     }
 
-    fn guard(&self, claims: Claims<K>, terms: Terms, (id, term): Grant) -> Guard<K> {
-        if terms.can_go_stale() {
-            self.table().ensure_sweeps(term.began());
+    #[inline]
+    fn guard(&self, id: LockId, lock: Lock<K>) -> Guard<K> {
+        if lock.can_go_stale() {
+            self.table().ensure_sweeps(lock.term.began());
         }
-        let index = claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
-        let lock = Lock { claims, term, owner: terms.owner };
+        let index = lock.claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
         Guard::new(self.0.anchors[index].clone(), id, lock)
     }
-}
-
-enum Begun<K: LockKey> {
-    Granted(Grant),
-    Waits(Wait<K>),
 }
 
 impl<K: LockKey> Clone for LocalLocks<K> {

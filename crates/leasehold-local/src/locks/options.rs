@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Backoff, Fixed};
 
 use super::error::LockError;
-use super::holder::nanos;
+use super::holder::{NEVER, nanos};
 use super::owner::Owner;
 use super::request::Terms;
 
@@ -34,7 +34,8 @@ pub struct Options {
     pub(super) interval: Interval,
     pub(super) deadline: Option<Duration>,
     pub(super) exact: bool,
-    timeout: Option<Duration>,
+    /// In nanoseconds.
+    timeout: u64,
     owner: Option<Owner>,
 }
 
@@ -122,7 +123,7 @@ impl Options {
     /// Lets the lock go stale this long after it was granted: then others may take it. It must be above zero.
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.timeout = nanos(timeout);
         self
     }
 
@@ -130,7 +131,7 @@ impl Options {
     /// [ages](super::LocksConfig::ages).
     #[must_use]
     pub fn never_stale(mut self) -> Self {
-        self.timeout = None;
+        self.timeout = NEVER;
         self
     }
 
@@ -141,14 +142,14 @@ impl Options {
         self
     }
 
+    #[inline]
     pub(super) fn terms(&self) -> Result<Terms, LockError> {
-        let timeout = self.timeout.map_or(super::holder::NEVER, nanos);
-        if timeout == 0 {
+        if self.timeout == 0 {
             return Err(LockError::Invalid(
                 "the lock time-out is 0; it must be above zero, or never_stale".into(),
             ));
         }
-        Ok(Terms { timeout, owner: self.owner.clone() })
+        Ok(Terms { timeout: self.timeout, owner: self.owner.clone() })
     }
 }
 
@@ -159,7 +160,7 @@ impl Default for Options {
             interval: Interval::Fixed(Duration::from_millis(10)),
             deadline: None,
             exact: false,
-            timeout: Some(Duration::from_secs(30)),
+            timeout: nanos(Duration::from_secs(30)),
             owner: None,
         }
     }

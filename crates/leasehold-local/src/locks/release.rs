@@ -1,4 +1,5 @@
 use super::holder::{LockId, NEVER};
+use super::keys::Claims;
 use super::lock::Lock;
 use super::table::{LockKey, Table};
 
@@ -22,11 +23,14 @@ impl<K: LockKey> Lock<K> {
 
     /// Removes its records; true if none was missing.
     pub(super) fn remove(&self, table: &Table<K>, id: LockId) -> bool {
-        match table.release_fast(&self.claims, id) {
-            Some(present) => present,
-            None => {
-                let removed = table.remove(&self.claims, |holder| holder.id == id);
-                removed == self.claims.keyed().len().max(1)
+        match &self.claims {
+            Claims::Whole => table.leave_gate(|holder| holder.id == id),
+            claims => {
+                let mut present = true;
+                for claim in claims.keyed() {
+                    present &= table.release_key(claim, id);
+                }
+                present
             }
         }
     }

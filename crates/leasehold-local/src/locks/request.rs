@@ -1,7 +1,9 @@
+use std::sync::Arc;
 use std::task::Waker;
 
-use super::holder::{AGED, Holder, Instant, LockId, NEVER, State, Term};
+use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
+use super::lock::Lock;
 use super::owner::Owner;
 use super::sync::{Mutex, MutexGuard};
 
@@ -14,10 +16,6 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    pub(super) fn can_go_stale(&self) -> bool {
-        self.timeout < AGED || self.owner.is_some()
-    }
-
     pub(super) fn holder<K>(
         &self,
         id: LockId,
@@ -50,6 +48,8 @@ pub(super) enum News {
     Granted(Term),
     /// It may try to get its lock.
     MayTry,
+    /// Nothing did. It is to look by itself then.
+    LooksAt(Instant),
 }
 
 /// How the table reaches the waiter. Its mutex is the last one that a thread locks.
@@ -76,6 +76,19 @@ impl<K> Waiting<K> {
 
     pub(super) fn signal(&self) -> MutexGuard<'_, Signal> {
         self.signal.lock()
+    }
+
+    /// The lock that it was granted.
+    pub(super) fn into_lock(this: Arc<Self>, term: Term) -> Lock<K>
+    where
+        K: Clone,
+    {
+        let (claims, owner) = match Arc::try_unwrap(this) {
+            Ok(waiting) => (waiting.claims, waiting.terms.owner),
+            // Somebody is about to forget it.
+            Err(waiting) => (waiting.claims.clone(), waiting.terms.owner.clone()),
+        };
+        Lock { claims, term, owner }
     }
 
     /// Grants it; the caller holds the locks of all its keys.
@@ -114,13 +127,14 @@ impl<K> Waiting<K> {
         self.claims.keyed().len() == 1 && self.signal().missed >= PATIENCE
     }
 
-    /// What happened, if anything did. From then on `waker` is woken when something does.
-    pub(super) fn check(&self, waker: &Waker) -> Option<News> {
+    /// What happened. From then on `waker` is woken when something does.
+    pub(super) fn check(&self, waker: &Waker) -> News {
         let mut signal = self.signal();
-        let news = match signal.granted {
-            Some(term) => Some(News::Granted(term)),
-            None => std::mem::take(&mut signal.tries).then_some(News::MayTry),
-        };
+        if let Some(term) = signal.granted {
+            return News::Granted(term);
+        }
+        let may_try = std::mem::take(&mut signal.tries);
+        let news = if may_try { News::MayTry } else { News::LooksAt(signal.looks_at) };
         let known = signal.waker.as_ref().is_some_and(|known| known.will_wake(waker));
         let old = if known { None } else { signal.waker.replace(waker.clone()) };
         drop(signal);

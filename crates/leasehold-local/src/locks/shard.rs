@@ -52,9 +52,13 @@ const SPARE: usize = 8;
 /// Room for so many is never given back.
 const LEAST: usize = 16;
 
+pub(super) fn has_spare_room(used: usize, room: usize) -> bool {
+    room > SPARE * used.max(LEAST)
+}
+
 /// Gives room back after a peak, so that nothing is kept for keys that nobody holds or waits for.
 fn trim<T>(map: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
-    if map.capacity() > SPARE * map.len().max(LEAST) {
+    if has_spare_room(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len(), hash);
     }
 }
@@ -113,7 +117,7 @@ impl<K: Eq + Clone> Shard<K> {
                 admitted
             }
             Entry::Vacant(free) => {
-                let holders = Holders::one(holder());
+                let holders = Holders::One(holder());
                 free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
                 true
             }
@@ -125,7 +129,7 @@ impl<K: Eq + Clone> Shard<K> {
         match self.entry(claim) {
             Entry::Occupied(mut held) => held.get_mut().holders.push(holder),
             Entry::Vacant(free) => {
-                let holders = Holders::one(holder);
+                let holders = Holders::One(holder);
                 free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
             }
         }
@@ -143,6 +147,23 @@ impl<K: Eq + Clone> Shard<K> {
                 trim(&mut self.held, |held| held.hash);
             }
         }
+    }
+
+    /// Removes the holder of a lock, and says whether it was there.
+    pub(super) fn remove(&mut self, claim: &Claim<K>, id: LockId) -> bool {
+        let Ok(mut held) = self.held.find_entry(claim.hash, |held| held.key == claim.key) else {
+            return false;
+        };
+        let mut found = false;
+        let is_free = held.get_mut().holders.retain(|holder| {
+            found |= holder.id == id;
+            holder.id != id
+        });
+        if is_free {
+            held.remove();
+            trim(&mut self.held, |held| held.hash);
+        }
+        found
     }
 
     /// Keeps those holders of all keys that `keep` selects.
@@ -201,7 +222,11 @@ impl<K: Eq + Clone> Shard<K> {
 
     pub(super) fn enqueue(&mut self, claim: &Claim<K>, place: Place<K>) {
         let same = |queue: &Queue<K>| queue.key == claim.key;
-        let new = || Queue { key: claim.key.clone(), hash: claim.hash, places: VecDeque::new() };
+        let new = || Queue {
+            key: claim.key.clone(),
+            hash: claim.hash,
+            places: VecDeque::with_capacity(1),
+        };
         let queue = self.queues.entry(claim.hash, same, |queue| queue.hash).or_insert_with(new);
         queue.into_mut().places.push_back(place);
     }

@@ -47,8 +47,9 @@ impl<K: LockKey> Table<K> {
                 let mut awaited = Vec::new();
                 let mut shard = shard.0.lock();
                 let has_queue = !shard.has_no_queue();
+                let now = self.now();
                 let gone = |holder: &_| {
-                    let ends = self.ends(holder);
+                    let ends = self.ends(holder, || now);
                     swept.removed += u64::from(ends);
                     ends
                 };

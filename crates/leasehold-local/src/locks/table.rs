@@ -7,12 +7,12 @@ use leasehold_core::Clock;
 use super::after::After;
 use super::config::LocksConfig;
 use super::gate::Gate;
-use super::holder::{Holder, Instant, LockId, NEVER, State, Term, nanos};
+use super::holder::{Holder, Instant, NEVER, State, Term, nanos};
 use super::kept::KeptLocks;
-use super::keys::{Claim, Claims};
+use super::keys::Claim;
 use super::owner::OwnersTable;
 use super::registry::TableName;
-use super::request::{Terms, Waiting};
+use super::request::Waiting;
 use super::shard::{Place, Shard};
 use super::sweeps::Sweeps;
 use super::sync::{AtomicBool, AtomicU64, Hasher, Mutex, MutexGuard, Ordering, Padded};
@@ -59,7 +59,7 @@ impl<K: LockKey> Table<K> {
             gate: Mutex::new(Gate::default()),
             gated: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
-            kept: KeptLocks::default(),
+            kept: KeptLocks::new(shards),
             sweeps: Sweeps::new(config),
             clock: config.clock.clone(),
             barging: config.barging,
@@ -84,41 +84,11 @@ impl<K: LockKey> Table<K> {
         self.shards[self.index(hash)].0.lock()
     }
 
-    /// One key at once, if nobody waits for a key of its shard or for the whole table. `None` decides nothing.
-    pub(super) fn acquire_fast(&self, claims: &Claims<K>, terms: &Terms) -> Option<(LockId, Term)> {
-        let Claims::One([claim]) = claims else { return None };
-        let term = Term::start(terms.timeout, || self.now());
-        let mut shard = self.shard(claim.hash);
-        let passes = shard.has_no_queue() || self.barging;
-        if self.gated.load(Ordering::Relaxed) || !passes {
-            return None;
-        }
-        let id = shard.mint();
-        let holder = || terms.holder(id, claim, State::Held, term);
-        shard.add_if_admitted(claim, holder).then_some((id, term))
-    }
-
-    /// Releases one key at once under the same conditions, and says whether it was held. `None` decides nothing.
-    pub(super) fn release_fast(&self, claims: &Claims<K>, id: LockId) -> Option<bool> {
-        let Claims::One([claim]) = claims else { return None };
-        let mut shard = self.shard(claim.hash);
-        if self.gated.load(Ordering::Relaxed) || !shard.has_no_queue() {
-            return None;
-        }
-        let mut found = false;
-        shard.retain(claim.hash, &claim.key, |holder| {
-            let same = holder.id == id;
-            found |= same;
-            !same
-        });
-        Some(found)
-    }
-
     /// Drops the stale holders of a key, and says whether there were any.
     pub(super) fn drop_stale(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
         let mut any = false;
         shard.retain(claim.hash, &claim.key, |holder| {
-            let ends = self.ends(holder);
+            let ends = self.ends(holder, || self.now());
             any |= ends;
             !ends
         });
@@ -126,8 +96,8 @@ impl<K: LockKey> Table<K> {
     }
 
     /// Whether a holder is stale and goes; one that does is no longer known by its id.
-    pub(super) fn ends(&self, holder: &Holder) -> bool {
-        let stale = holder.is_stale(|| self.now());
+    pub(super) fn ends(&self, holder: &Holder, now: impl FnOnce() -> Instant) -> bool {
+        let stale = holder.is_stale(now);
         if stale {
             self.kept.forget(holder);
         }

@@ -8,8 +8,10 @@ use leasehold_core::{BoxFuture, Clock};
 
 use super::access::Entered;
 use super::error::LockError;
+use super::frame;
 use super::holder::{Instant, LockId, NEVER, Term, nanos};
 use super::keys::Claims;
+use super::lock::Lock;
 use super::options::Options;
 use super::request::{News, Terms, Waiting};
 use super::sync::Parker;
@@ -17,90 +19,113 @@ use super::table::{LockKey, Table};
 use super::timer;
 
 /// The granted lock.
-pub(super) type Grant = (LockId, Term);
+pub(super) type Grant<K> = (LockId, Lock<K>);
 
 /// A request from its first attempt to its last. Its drop gives up, and passes on what it had got.
 #[derive(Debug)]
-pub(super) struct Wait<K: LockKey> {
-    table: Arc<Table<K>>,
-    claims: Claims<K>,
-    terms: Terms,
-    options: Options,
-    /// Its place in the queues.
-    place: Option<Arc<Waiting<K>>>,
+pub(super) struct Wait<'a, K: LockKey> {
+    table: &'a Table<K>,
+    options: &'a Options,
+    stage: Stage<K>,
     attempts: u32,
-    started: Option<Instant>,
+    started: Instant,
     /// When the next attempt is due.
     next: Instant,
 }
 
-impl<K: LockKey> Wait<K> {
+/// Where a request is.
+#[derive(Debug)]
+enum Stage<K> {
+    /// Between attempts.
+    Away(Claims<K>, Terms),
+    /// In the queues.
+    Queued(Arc<Waiting<K>>),
+    Over,
+}
+
+/// How it goes on.
+enum Progress<K> {
+    Over(Result<Grant<K>, LockError>),
+    /// It is to be polled then, even if nobody wakes it.
+    Due(Instant),
+}
+
+impl<'a, K: LockKey> Wait<'a, K> {
+    /// A request that was not granted at once.
     pub(super) fn new(
-        table: Arc<Table<K>>,
+        table: &'a Table<K>,
         claims: Claims<K>,
         terms: Terms,
-        options: Options,
+        options: &'a Options,
     ) -> Self {
-        let (place, started) = (None, None);
-        Self { table, claims, terms, options, place, attempts: 0, started, next: 0 }
+        let stage = Stage::Away(claims, terms);
+        Self { table, options, stage, attempts: 0, started: 0, next: 0 }
     }
 
-    fn poll(&mut self, waker: &Waker) -> Poll<Result<Grant, LockError>> {
+    fn poll(&mut self, waker: &Waker) -> Progress<K> {
         loop {
-            let Some(place) = self.place.clone() else {
-                if self.attempts > 0 && self.table.now() < self.due() {
-                    return Poll::Pending;
+            let Stage::Queued(place) = &self.stage else {
+                if self.attempts > 0 {
+                    let due = self.due();
+                    if self.table.now() < due {
+                        return Progress::Due(due);
+                    }
                 }
-                if let Some(answer) = self.attempt() {
-                    return Poll::Ready(answer);
+                match self.attempt() {
+                    Some(answer) => return Progress::Over(answer),
+                    None => continue,
                 }
-                continue;
             };
             match place.check(waker) {
-                Some(News::Granted(term)) => {
-                    self.place = None;
-                    return Poll::Ready(Ok((place.id, term)));
+                News::Granted(term) => {
+                    if let Some(grant) = self.leave(Some(term)) {
+                        return Progress::Over(Ok(grant));
+                    }
                 }
-                Some(News::MayTry) => {
-                    self.table.try_again(&place);
-                    continue;
+                News::MayTry => self.table.try_again(place),
+                News::LooksAt(looks_at) => {
+                    let due = self.due().min(looks_at);
+                    if due == NEVER || self.table.now() < due {
+                        return Progress::Due(due);
+                    }
+                    self.table.look(place);
+                    if let Some(answer) = self.after_look() {
+                        return Progress::Over(answer);
+                    }
                 }
-                None => {}
-            }
-            let due = self.due();
-            if due == NEVER || self.table.now() < due {
-                return Poll::Pending;
-            }
-            self.table.look(&place);
-            if let Some(answer) = self.after_look() {
-                return Poll::Ready(answer);
             }
         }
     }
 
     /// Asks for the lock: for the first time, or again if it has no place in a queue.
-    fn attempt(&mut self) -> Option<Result<Grant, LockError>> {
+    fn attempt(&mut self) -> Option<Result<Grant<K>, LockError>> {
         let now = self.table.now();
-        self.started.get_or_insert(now);
-        if self.attempts > 0 && self.deadline() <= now {
+        if self.attempts == 0 {
+            self.started = now;
+        } else if self.deadline() <= now {
             return Some(Err(self.timed_out(now)));
         }
+        let Stage::Away(claims, terms) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Some(Err(self.timed_out(now)));
+        };
+        let own = self.attempts == 0 && frame::holds(self.table, &claims);
         self.attempts = self.attempts.saturating_add(1);
-        let waits = !self.options.exact && self.has_retries() && self.deadline() > now;
-        match self.table.enter(&self.claims, &self.terms, waits) {
-            Entered::Granted(id, term) => return Some(Ok((id, term))),
-            Entered::Refused => {}
-            Entered::Waiting(place) => self.place = Some(place),
-        }
+        let waits = !own && !self.options.exact && self.has_retries() && self.deadline() > now;
+        self.stage = match self.table.enter(claims, terms, waits) {
+            Entered::Granted(id, lock) => return Some(Ok((id, lock))),
+            Entered::Refused(..) if own => return Some(Err(LockError::HeldByThisScope)),
+            Entered::Refused(claims, terms) => Stage::Away(claims, terms),
+            Entered::Waiting(place) => Stage::Queued(place),
+        };
         self.plan(now)
     }
 
     /// Counts an attempt if one was due, and plans the next. The lock may have been granted meanwhile: that is for
     /// the next check to see.
-    fn after_look(&mut self) -> Option<Result<Grant, LockError>> {
+    fn after_look(&mut self) -> Option<Result<Grant<K>, LockError>> {
         let now = self.table.now();
         if self.deadline() <= now {
-            return self.give_up(now);
+            return Some(self.give_up(now));
         }
         if self.next <= now {
             self.attempts = self.attempts.saturating_add(1);
@@ -110,9 +135,9 @@ impl<K: LockKey> Wait<K> {
     }
 
     /// Plans the attempt after the one just made, or gives up if it was the last.
-    fn plan(&mut self, now: Instant) -> Option<Result<Grant, LockError>> {
+    fn plan(&mut self, now: Instant) -> Option<Result<Grant<K>, LockError>> {
         if !self.has_retries() || self.deadline() <= now {
-            return self.give_up(now);
+            return Some(self.give_up(now));
         }
         self.next = match (self.options.retries, self.options.exact) {
             (None, false) => NEVER,
@@ -125,18 +150,21 @@ impl<K: LockKey> Wait<K> {
         None
     }
 
-    fn give_up(&mut self, now: Instant) -> Option<Result<Grant, LockError>> {
-        if let Some(place) = self.place.take() {
-            if let Some(term) = self.table.cancel(&place) {
-                return Some(Ok((place.id, term)));
-            }
-        }
-        Some(Err(self.timed_out(now)))
+    fn give_up(&mut self, now: Instant) -> Result<Grant<K>, LockError> {
+        self.leave(None).ok_or_else(|| self.timed_out(now))
+    }
+
+    /// Ends the wait; returns the lock if it was granted, which the table says if the term is not known.
+    fn leave(&mut self, known: Option<Term>) -> Option<Grant<K>> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Queued(place) = stage else { return None };
+        let term = known.or_else(|| self.table.cancel(&place))?;
+        Some((place.id, Waiting::into_lock(place, term)))
     }
 
     fn timed_out(&self, now: Instant) -> LockError {
-        let waited = now.saturating_sub(self.started.unwrap_or(now));
-        LockError::TimedOut { attempts: self.attempts, waited: Duration::from_nanos(waited) }
+        let waited = Duration::from_nanos(now.saturating_sub(self.started));
+        LockError::TimedOut { attempts: self.attempts, waited }
     }
 
     fn has_retries(&self) -> bool {
@@ -144,37 +172,33 @@ impl<K: LockKey> Wait<K> {
     }
 
     fn deadline(&self) -> Instant {
-        match (self.options.deadline, self.started) {
-            (Some(deadline), Some(started)) => started.saturating_add(nanos(deadline)),
-            _ => NEVER,
-        }
+        let deadline = self.options.deadline;
+        deadline.map_or(NEVER, |deadline| self.started.saturating_add(nanos(deadline)))
     }
 
-    /// When it is to be polled even if nobody wakes it.
+    /// When its next attempt is due, or its deadline.
     fn due(&self) -> Instant {
-        let looks_at = self.place.as_ref().map_or(NEVER, |place| place.signal().looks_at);
-        looks_at.min(self.next).min(self.deadline())
+        self.next.min(self.deadline())
     }
 
     /// Waits on the calling thread.
-    pub(super) fn block(mut self) -> Result<Grant, LockError> {
+    #[inline(never)]
+    pub(super) fn block(mut self) -> Result<Grant<K>, LockError> {
         let parker = Parker::new();
         let waker = parker.waker();
         loop {
-            if let Poll::Ready(answer) = self.poll(&waker) {
-                return answer;
+            match self.poll(&waker) {
+                Progress::Over(answer) => return answer,
+                Progress::Due(due) => park_until(&*self.table.clock, due, &parker, &waker),
             }
-            park_until(&*self.table.clock, self.due(), &parker, &waker);
         }
     }
 }
 
-impl<K: LockKey> Drop for Wait<K> {
+impl<K: LockKey> Drop for Wait<'_, K> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            if self.table.cancel(&place).is_some() {
-                self.table.remove(&self.claims, |holder| holder.id == place.id);
-            }
+        if let Some((id, lock)) = self.leave(None) {
+            lock.remove(self.table, id);
         }
     }
 }
@@ -196,32 +220,32 @@ fn park_until(clock: &dyn Clock, at: Instant, parker: &Parker, waker: &Waker) {
     }
 }
 
-/// The same wait by a task.
-pub(super) struct AsyncWait<K: LockKey> {
-    wait: Wait<K>,
+/// The same by a task.
+pub(super) struct AsyncWait<'a, K: LockKey> {
+    wait: Wait<'a, K>,
     /// Ends when the wait is due.
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
 }
 
-impl<K: LockKey> AsyncWait<K> {
-    pub(super) fn new(wait: Wait<K>) -> Self {
+impl<'a, K: LockKey> AsyncWait<'a, K> {
+    pub(super) fn new(wait: Wait<'a, K>) -> Self {
         Self { wait, timer: None }
     }
 }
 
 // Nothing of it is pinned.
-impl<K: LockKey> Unpin for AsyncWait<K> {}
+impl<K: LockKey> Unpin for AsyncWait<'_, K> {}
 
-impl<K: LockKey> Future for AsyncWait<K> {
-    type Output = Result<Grant, LockError>;
+impl<K: LockKey> Future for AsyncWait<'_, K> {
+    type Output = Result<Grant<K>, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
-            if let Poll::Ready(answer) = this.wait.poll(context.waker()) {
-                return Poll::Ready(answer);
-            }
-            let due = this.wait.due();
+            let due = match this.wait.poll(context.waker()) {
+                Progress::Over(answer) => return Poll::Ready(answer),
+                Progress::Due(due) => due,
+            };
             if due == NEVER {
                 this.timer = None;
                 return Poll::Pending;

@@ -10,6 +10,7 @@ use super::after::After;
 use super::gate::{Gate, Progress};
 use super::holder::{Holder, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
+use super::lock::Lock;
 use super::request::{Terms, Waiting};
 use super::sync::{MutexGuard, Ordering};
 use super::table::{LockKey, Table};
@@ -18,7 +19,7 @@ impl<K: LockKey> Table<K> {
     /// Locks the gate, and opens it if its holder is stale. No shard may be locked.
     pub(super) fn lock_gate(&self, after: &mut After<K>) -> MutexGuard<'_, Gate<K>> {
         let mut gate = self.gate.lock();
-        if gate.holder.take_if(|holder| self.ends(holder)).is_some() {
+        if gate.holder.take_if(|holder| self.ends(holder, || self.now())).is_some() {
             self.open_gate(&mut gate, after);
         }
         gate
@@ -32,7 +33,7 @@ impl<K: LockKey> Table<K> {
         }
     }
 
-    pub(super) fn enter_whole(&self, terms: &Terms, waits: bool) -> Entered<K> {
+    pub(super) fn enter_whole(&self, terms: Terms, waits: bool) -> Entered<K> {
         let mut after = After::default();
         let mut gate = self.lock_gate(&mut after);
         // From now on, whoever locks a shard comes to the gate.
@@ -40,16 +41,16 @@ impl<K: LockKey> Table<K> {
         let id = self.shards[0].0.lock().mint();
         let entered = if gate.is_idle() && self.is_vacant() {
             let term = Term::start(terms.timeout, || self.now());
-            gate.holder = Some(whole(id, terms, term));
-            Entered::Granted(id, term)
+            gate.holder = Some(whole(id, &terms, term));
+            Entered::Granted(id, Lock { claims: Claims::Whole, term, owner: terms.owner })
         } else if waits {
-            let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms.clone());
+            let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms);
             let waiting = Arc::new(waiting);
             after.wake(waiting.look_at(gate.held_until()));
             gate.queue.push_back(waiting.clone());
             Entered::Waiting(waiting)
         } else {
-            Entered::Refused
+            Entered::Refused(Claims::Whole, terms)
         };
         self.unlock_gate(gate, &mut after);
         self.follow_up(after);
@@ -201,9 +202,10 @@ impl<K: LockKey> Table<K> {
 
     /// True if nobody holds or waits for any key; drops what is stale.
     fn is_vacant(&self) -> bool {
+        let now = self.now();
         self.shards.iter().all(|shard| {
             let mut shard = shard.0.lock();
-            shard.retain_all(|holder| !self.ends(holder));
+            shard.retain_all(|holder| !self.ends(holder, || now));
             shard.held().next().is_none() && shard.has_no_queue()
         })
     }
