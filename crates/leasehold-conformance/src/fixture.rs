@@ -179,7 +179,7 @@ impl<B: Backing> Fixture<B> {
         self.backing.observe().await
     }
 
-    /// Checks that nothing live and no counter has changed since `before`.
+    /// Checks that nothing live, and nothing remembered of tokens, has changed since `before`.
     #[track_caller]
     pub(crate) fn unchanged(
         &self,

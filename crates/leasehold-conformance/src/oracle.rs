@@ -2,12 +2,13 @@
 
 mod generate;
 mod judge;
+mod tokens;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use leasehold_core::{LeaseId, Table};
+use leasehold_core::LeaseId;
 use serde_json::{Value, json};
 
 use crate::random::Random;
@@ -61,7 +62,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let mut episode = 0;
     let mut expected = BTreeSet::new();
     while figures.operations < wanted.unwrap_or(1) {
-        // Only some states forget counters, so that the store's default is compared too.
+        // Only some states of a store with counters forget them, so that its default is compared too.
         let forgetting = episode % 2 == 1;
         let mut world = open(subject, forgetting).await?;
         wanted.get_or_insert(subject.oracle_operations(&world.time));
@@ -91,14 +92,13 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
 }
 
 async fn open<S: Subject>(subject: &S, forgetting: bool) -> Result<World<S::Backing>> {
-    // The table forgets at a purge, and reports it.
+    // It must forget at a purge, and report it.
     if forgetting && subject.reports().forgotten {
         if let Forgets::After(backing) = subject.open_forgetting(world::FORGET_AFTER).await? {
-            let table = Table::default().with_forget_after(Some(world::FORGET_AFTER));
-            return World::new(backing, subject.reports(), table, true).await;
+            return World::new(backing, subject.reports(), true).await;
         }
     }
-    World::new(subject.open().await?, subject.reports(), Table::default(), false).await
+    World::new(subject.open().await?, subject.reports(), false).await
 }
 
 /// Reports a difference, with the shortest run that still shows one.

@@ -23,8 +23,8 @@ pub trait Subject: Send + Sync + 'static {
     /// time.
     fn open(&self) -> impl Future<Output = Result<Self::Backing>> + Send;
 
-    /// Opens a state that forgets a counter after `forget_after` (C7); by default it is unknown whether the store
-    /// does.
+    /// Opens a state that forgets the counter of a key after `forget_after` (C7); by default it is unknown whether the
+    /// store does.
     fn open_forgetting(
         &self,
         forget_after: Duration,
@@ -128,13 +128,13 @@ pub enum Time {
     },
 }
 
-/// Whether a store forgets counters, and after how long (C7).
+/// Whether a store forgets counters of keys, and after how long (C7).
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the suite must handle every answer")]
 pub enum Forgets<B> {
     /// This state forgets a counter after the requested time.
     After(B),
-    /// The store never forgets a counter.
+    /// The store keeps one mark for all keys, or never forgets a counter.
     Never,
     /// It cannot be set on this subject, by its nature; the text states why.
     CannotHere(String),
@@ -228,7 +228,7 @@ pub struct Reports {
     pub own_clock: bool,
     /// By how much longer than the reply to its holder stated a record shows a lease as live, in a format with a margin (C5).
     pub shown_longer: Duration,
-    /// The unit of terms: the store rounds them up to a multiple of it.
+    /// The unit of terms and of the wall clock: the store rounds terms up to a multiple of it.
     pub unit: Duration,
     /// How many exchanges with one server each operation may take (C1).
     pub exchanges: Exchanges,
@@ -330,8 +330,10 @@ impl Exchanges {
 pub struct Observation {
     /// Every (lease, key) row. Expired rows, and marks of evicted leases, may be among them and are then not live.
     pub rows: Vec<Row>,
-    /// The highest token of each key that has one; empty for a store without tokens.
+    /// The highest token of each key that has one; empty for a store without tokens, or with one mark for all keys.
     pub counters: BTreeMap<Key, u64>,
+    /// The high-water mark of all tokens, where the store keeps that and no counters.
+    pub mark: Option<u64>,
 }
 
 /// One row of an [`Observation`].
@@ -365,13 +367,20 @@ impl Observation {
     /// An observation of these rows and counters.
     pub fn new(rows: Vec<Row>, counters: impl IntoIterator<Item = (Key, u64)>) -> Self {
         let counters = counters.into_iter().filter(|(_, counter)| *counter > 0).collect();
-        Self { rows, counters }
+        Self { rows, counters, mark: None }
+    }
+
+    /// Adds the high-water mark of all tokens.
+    #[must_use]
+    pub fn with_mark(mut self, mark: u64) -> Self {
+        self.mark = Some(mark);
+        self
     }
 
     /// The content of a table, for stores that keep one.
     pub fn of_table(table: &Table, now: Now) -> Self {
-        let rows = table.entries().flat_map(|(key, entry)| {
-            entry.holders.iter().map(move |holder| Row {
+        let rows = table.entries().flat_map(|(key, holders)| {
+            holders.iter().map(move |holder| Row {
                 key: key.clone(),
                 id: holder.id.clone(),
                 mode: holder.mode,
@@ -381,7 +390,7 @@ impl Observation {
                 note: holder.note.clone(),
             })
         });
-        Self::new(rows.collect(), table.entries().map(|(key, entry)| (key.clone(), entry.counter)))
+        Self::new(rows.collect(), []).with_mark(table.mark())
     }
 
     /// The live rows of `key`.
@@ -394,15 +403,23 @@ impl Observation {
         self.rows.iter().filter(move |row| row.live && row.id.as_ref() == Some(id))
     }
 
-    /// The highest token of `key`, 0 if it has none.
-    pub(crate) fn counter(&self, key: &Key) -> u64 {
-        self.counters.get(key).copied().unwrap_or(0)
+    /// What the next token of `key` is above: its counter, or the mark; 0 if there is nothing.
+    pub(crate) fn highest(&self, key: &Key) -> u64 {
+        self.mark.or_else(|| self.counters.get(key).copied()).unwrap_or(0)
     }
 
-    /// The live rows and the counters in a fixed order, so that two observations can be compared.
-    pub(crate) fn essence(&self) -> (Vec<&Row>, &BTreeMap<Key, u64>) {
+    /// Whether `token` is remembered as the last one of `key`, or among those of other keys.
+    pub(crate) fn remembers(&self, key: &Key, token: u64) -> bool {
+        match self.mark {
+            Some(mark) => mark >= token,
+            None => self.counters.get(key) == Some(&token),
+        }
+    }
+
+    /// The live rows and what is remembered of tokens, in a fixed order, so that two observations can be compared.
+    pub(crate) fn essence(&self) -> (Vec<&Row>, &BTreeMap<Key, u64>, Option<u64>) {
         let mut rows: Vec<_> = self.rows.iter().filter(|row| row.live).collect();
         rows.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
-        (rows, &self.counters)
+        (rows, &self.counters, self.mark)
     }
 }

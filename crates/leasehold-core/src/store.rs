@@ -15,7 +15,7 @@ use crate::{
 /// # Contract
 /// It binds every implementation, wrappers included. In full, with reasons: [`contract`](crate::contract).
 /// - **C1** One exchange with the server per operation in steady state.
-/// - **C2** All claims or none; a refusal changes no live lease and no counter.
+/// - **C2** All claims or none; a refusal changes no live lease and mints no token.
 /// - **C3** A [`LeaseId`](crate::LeaseId) names one attempt. While its lease lives, an acquire with the same
 ///   id and claims returns the same token, `fresh: false`, and a term of max(current, now + term). A live id
 ///   on a named key in another mode is `InvalidInput`. A store never creates an id, and a second id never

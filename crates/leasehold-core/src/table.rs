@@ -2,6 +2,9 @@
 //!
 //! [`Table`] is the executable specification: the in-process store keeps one, the SQLite store loads the
 //! named keys into one inside its transaction, and the conformance oracle compares every store with one.
+//!
+//! A table keeps one high-water mark for all keys and not a counter for each, so nothing remains of a key that
+//! nobody holds (C7).
 
 mod acquire;
 mod entry;
@@ -12,7 +15,7 @@ mod renew;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Entry, Holder, State};
+pub use entry::{Holder, State};
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -20,37 +23,36 @@ use std::time::Duration;
 
 use crate::{Key, LeaseId, Now};
 
-/// How long a counter is kept after the last grant of its key, by default: 30 days.
+/// How long a store with a counter per key keeps it after the last grant of the key, by default: 30 days.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest time for which the mark of an evicted lease is kept for its holder.
 const TELL_EVICTED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// Keys, their counters and their holders.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// The longest time for which a table remembers a lease after its term, to tell its holder how it ended.
+pub const TELL_EXPIRED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// The greatest token that the wall clock alone gives, in the year 2112: half of all tokens remain above it.
+const MOST_OF_CLOCK: u64 = 1 << 52;
+
+/// By how much a raise may exceed the mark, or what the clock may give: one value near the end would end every key.
+const MOST_RAISE: u64 = 1 << 32;
+
+/// The holders of keys, and the high-water mark of all tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Table {
-    keys: BTreeMap<Key, Entry>,
-    forget_after: Option<Duration>,
+    mark: u64,
+    /// Keys with a record.
+    keys: BTreeMap<Key, Vec<Holder>>,
     margin: Duration,
     max_holders: Option<NonZeroU32>,
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Self {
-            keys: BTreeMap::new(),
-            forget_after: Some(FORGET_AFTER),
-            margin: Duration::ZERO,
-            max_holders: None,
-        }
-    }
-}
-
 impl Table {
-    /// Sets how long a counter is kept; `None` for ever (C7).
+    /// Sets the mark: the next token is above it (C7).
     #[must_use]
-    pub fn with_forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.forget_after = forget_after;
+    pub fn with_mark(mut self, mark: u64) -> Self {
+        self.mark = mark;
         self
     }
 
@@ -68,19 +70,33 @@ impl Table {
         self
     }
 
-    /// Sets the state of one key and replaces what was there.
-    pub fn insert(&mut self, key: Key, entry: Entry) {
-        self.keys.insert(key, entry);
+    /// Sets the records of one key, at most one for each lease, and replaces what was there.
+    pub fn insert(&mut self, key: Key, holders: Vec<Holder>) {
+        if holders.is_empty() {
+            self.keys.remove(&key);
+        } else {
+            self.keys.insert(key, holders);
+        }
     }
 
-    /// The state of one key, if it has any.
-    pub fn entry(&self, key: &Key) -> Option<&Entry> {
-        self.keys.get(key)
+    /// The highest token of any key; 0 if there never was one.
+    pub fn mark(&self) -> u64 {
+        self.mark
     }
 
-    /// All keys that have a state, in key order.
-    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
-        self.keys.iter()
+    /// The records of one key, in the order of their grants.
+    pub fn holders(&self, key: &Key) -> &[Holder] {
+        self.keys.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// All keys that have a record, in key order.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &[Holder])> {
+        self.keys.iter().map(|(key, holders)| (key, holders.as_slice()))
+    }
+
+    /// Removes what is remembered of leases whose term ended [`TELL_EXPIRED_FOR`] ago. Looks at every key.
+    pub fn forget(&mut self, now: Now) {
+        self.retain(|_, holder| !holder.is_forgotten(now));
     }
 
     /// True if a record of this table excludes others.
@@ -89,12 +105,17 @@ impl Table {
     }
 
     /// The holder record of `id` on each of `keys`, in their order.
-    fn holders<'a>(
+    fn of_lease<'a>(
         &'a self,
         id: &'a LeaseId,
         keys: impl Iterator<Item = &'a Key> + 'a,
     ) -> impl Iterator<Item = Option<&'a Holder>> + 'a {
-        keys.map(move |key| self.keys.get(key).and_then(|entry| entry.holder(id)))
+        keys.map(move |key| self.holders(key).iter().find(|holder| holder.id.as_ref() == Some(id)))
+    }
+
+    fn of_lease_mut(&mut self, id: &LeaseId, key: &Key) -> Option<&mut Holder> {
+        let mut holders = self.keys.get_mut(key)?.iter_mut();
+        holders.find(|holder| holder.id.as_ref() == Some(id))
     }
 
     /// Drops the records of `id` on `keys` that `gone` selects.
@@ -105,14 +126,24 @@ impl Table {
         gone: impl Fn(&Holder) -> bool,
     ) {
         for key in keys {
-            if let Some(entry) = self.keys.get_mut(key) {
-                entry.holders.retain(|holder| holder.id.as_ref() != Some(id) || !gone(holder));
+            if let Some(holders) = self.keys.get_mut(key) {
+                holders.retain(|holder| holder.id.as_ref() != Some(id) || !gone(holder));
+                if holders.is_empty() {
+                    self.keys.remove(key);
+                }
             }
         }
     }
+
+    fn retain(&mut self, mut keep: impl FnMut(&Key, &Holder) -> bool) {
+        self.keys.retain(|key, holders| {
+            holders.retain(|holder| keep(key, holder));
+            !holders.is_empty()
+        });
+    }
 }
 
-/// Whether a counter of this value may be forgotten (C7). Its value is a time; one in the future is kept.
+/// Whether a store with a counter per key may forget one of this value (C7). Its value is a time; one in the future is kept.
 pub fn may_forget(counter: u64, wall_micros: u64, forget_after: Option<Duration>) -> bool {
     forget_after
         .is_some_and(|after| counter.saturating_add(crate::term::micros_up(after)) < wall_micros)

@@ -6,7 +6,7 @@ use futures_util::stream;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, EvictReply, EvictRequest, EvictScope,
     Health, Key, Level, ListReply, ListRequest, Now, ReleaseOutcome, ReleaseReply, ReleaseRequest,
-    RenewOutcome, RenewReply, RenewRequest, Request, Result, Store, Table, Wakeups, table,
+    RenewOutcome, RenewReply, RenewRequest, Request, Result, Store, Table, Wakeups,
 };
 use leasehold_driver::SystemClock;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -16,14 +16,23 @@ const NAME: &str = "local";
 /// How many hints a slow waiter may lag behind before a single hint replaces them.
 const HINTS: usize = 256;
 
+/// How often an operation also removes what ended long ago.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
 /// A store inside this process. Clones share their leases.
 #[derive(Clone)]
 pub struct LocalStore(Arc<Inner>);
 
 struct Inner {
-    table: Mutex<Table>,
+    table: Mutex<Swept>,
     clock: Arc<dyn Clock>,
     freed: broadcast::Sender<Key>,
+}
+
+struct Swept {
+    table: Table,
+    /// When the table next forgets what ended long ago, which takes a look at every key.
+    next: Duration,
 }
 
 impl LocalStore {
@@ -34,13 +43,7 @@ impl LocalStore {
 
     /// An empty store on another clock, for tests that do not sleep.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self::with_forget_after(clock, Some(table::FORGET_AFTER))
-    }
-
-    /// An empty store that keeps the counter of a key for `forget_after` after its last grant; `None` for ever
-    /// (C7).
-    pub fn with_forget_after(clock: Arc<dyn Clock>, forget_after: Option<Duration>) -> Self {
-        let table = Mutex::new(Table::default().with_forget_after(forget_after));
+        let table = Mutex::new(Swept { table: Table::default(), next: Duration::ZERO });
         Self(Arc::new(Inner { table, clock, freed: broadcast::Sender::new(HINTS) }))
     }
 
@@ -52,10 +55,10 @@ impl LocalStore {
 
     /// A copy of the table, for tests that look behind the [`Store`] trait.
     pub fn snapshot(&self) -> Table {
-        self.table().clone()
+        self.table().table.clone()
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Swept> {
         // A panic cannot leave the table half changed: only code that does not panic changes it.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,9 +71,13 @@ impl LocalStore {
         decide: impl FnOnce(&mut Table, Now) -> Result<T>,
     ) -> Result<T> {
         let decided = async {
-            let mut table = self.table();
+            let mut swept = self.table();
             let now = Now::read(&*self.0.clock);
-            decide(&mut table, now)
+            if swept.next <= now.boot {
+                swept.table.forget(now);
+                swept.next = now.boot + SWEEP_EVERY;
+            }
+            decide(&mut swept.table, now)
         };
         self.capabilities().carry_out(operation, request, decided).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_conformance::{
     Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Time,
 };
-use leasehold_core::{Clock, ManualClock, Now, table};
+use leasehold_core::{Clock, ManualClock, Now};
 use leasehold_driver::SystemClock;
 use leasehold_local::LocalStore;
 
@@ -27,16 +27,12 @@ struct InRealTime;
 struct State {
     /// Replaced by a restart.
     store: Mutex<LocalStore>,
-    forget_after: Option<Duration>,
     time: Time,
 }
 
 impl State {
-    fn new(time: Time, forget_after: Duration) -> Self {
-        let forget_after = Some(forget_after);
-        let clock = clock(&time);
-        let store = Mutex::new(LocalStore::with_forget_after(clock, forget_after));
-        Self { store, forget_after, time }
+    fn new(time: Time) -> Self {
+        Self { store: Mutex::new(LocalStore::with_clock(clock(&time))), time }
     }
 
     fn store(&self) -> LocalStore {
@@ -59,11 +55,11 @@ impl Subject for Local {
     }
 
     async fn open(&self) -> Result<State> {
-        Ok(State::new(Time::Manual(ManualClock::new()), table::FORGET_AFTER))
+        Ok(State::new(Time::Manual(ManualClock::new())))
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(State::new(Time::Manual(ManualClock::new()), forget_after)))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 }
 
@@ -75,11 +71,11 @@ impl Subject for InRealTime {
     }
 
     async fn open(&self) -> Result<State> {
-        Ok(State::new(Time::Real { tick: TICK }, table::FORGET_AFTER))
+        Ok(State::new(Time::Real { tick: TICK }))
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(State::new(Time::Real { tick: TICK }, forget_after)))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 }
 
@@ -101,7 +97,7 @@ impl Backing for State {
 
     /// Its leases end with their process.
     async fn restart(&self) -> Result<Restarted> {
-        let store = LocalStore::with_forget_after(clock(&self.time), self.forget_after);
+        let store = LocalStore::with_clock(clock(&self.time));
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = store;
         Ok(Restarted::Forgot)
     }

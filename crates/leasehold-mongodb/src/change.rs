@@ -15,6 +15,7 @@ use crate::batch::failed_update;
 use crate::commands::{Commands, Failure, INDEX};
 use crate::document::{Stored, projection};
 use crate::error::{DUPLICATE_KEY, WRITE_CONFLICT, of_update};
+use crate::keys::Keys;
 use crate::record::{Skew, millis};
 
 /// The limits of the pauses after which a change is tried again.
@@ -30,7 +31,7 @@ pub(crate) enum Ends {
 /// What was read of some keys.
 struct Loaded {
     now: Now,
-    table: Table,
+    keys: Keys,
     documents: Vec<Option<(Document, Stored)>>,
 }
 
@@ -48,7 +49,7 @@ impl Commands {
         keys: &[Key],
         (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
-        rule: impl Fn(&mut Table, Now) -> Result<T>,
+        rule: impl Fn(&mut Keys, Now) -> Result<T>,
     ) -> Result<Changed<T>> {
         let sent = SystemClock::new().now();
         let (mut random, mut longest) = (Random::seeded(), PAUSES.0);
@@ -85,10 +86,10 @@ impl Commands {
         keys: &[Key],
         (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
-        rule: impl Fn(&mut Table, Now) -> Result<T>,
+        rule: impl Fn(&mut Keys, Now) -> Result<T>,
     ) -> Result<(T, Now), Step> {
         let mut loaded = self.load(keys, (empty, skew, ends), until, None).await?;
-        let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
+        let result = rule(&mut loaded.keys, loaded.now).map_err(Step::Failed)?;
         let command = match loaded.forgotten(keys) {
             Some(query) => Some(doc! {
                 "delete": self.collection(),
@@ -109,7 +110,7 @@ impl Commands {
         keys: &[Key],
         (empty, skew, ends): (&Table, Skew, Ends),
         until: Deadline,
-        rule: impl Fn(&mut Table, Now) -> Result<T>,
+        rule: impl Fn(&mut Keys, Now) -> Result<T>,
     ) -> Result<(T, Now), Step> {
         let failed = |error| self.step(Failure::Driver(error), until);
         let mut session = self.client().start_session().await.map_err(failed)?;
@@ -128,7 +129,7 @@ impl Commands {
         let decided = async {
             let mut loaded =
                 self.load(keys, (empty, skew, ends), until, Some(&mut session)).await?;
-            let result = rule(&mut loaded.table, loaded.now).map_err(Step::Failed)?;
+            let result = rule(&mut loaded.keys, loaded.now).map_err(Step::Failed)?;
             let updates = loaded.updates(keys, skew);
             if let Some(command) = self.update_command(&updates) {
                 let reply = self.run(command, until, Some(&mut session)).await;
@@ -196,7 +197,7 @@ impl Commands {
         let now = millis(*reply.get_datetime("now").map_err(|_| unexpected())?);
         let now = Now { boot: now, wall_micros: leasehold_core::term::micros_up(now) };
         let found = reply.get_array("found").map_err(|_| unexpected())?;
-        let mut loaded = Loaded { now, table: empty.clone(), documents: Vec::new() };
+        let (mut documents, mut entries) = (Vec::new(), Vec::new());
         for key in keys {
             let of_key = |document: &&Document| {
                 document.get_str("resource").is_ok_and(|name| name == key.as_str())
@@ -209,11 +210,11 @@ impl Commands {
                 if ends == Ends::OfExclusion {
                     stored.entry = stored.excluding(skew);
                 }
-                loaded.table.insert(key.clone(), stored.entry.clone());
+                entries.push((key.clone(), stored.entry.clone()));
             }
-            loaded.documents.push(document.cloned().zip(stored));
+            documents.push(document.cloned().zip(stored));
         }
-        Ok(loaded)
+        Ok(Loaded { now, keys: Keys::new(empty, entries), documents })
     }
 
     fn update_command(&self, updates: &[Document]) -> Option<Document> {
@@ -224,8 +225,7 @@ impl Commands {
 
 /// When the lease of this id first ends on one of the keys.
 pub(crate) fn end_of(table: &Table, keys: &[Key], id: &LeaseId) -> Option<Duration> {
-    let entries = keys.iter().filter_map(|key| table.entry(key));
-    let holders = entries.flat_map(|entry| &entry.holders);
+    let holders = keys.iter().flat_map(|key| table.holders(key));
     let own = holders.filter(|holder| holder.id.as_ref() == Some(id));
     own.filter_map(|holder| holder.expires).min()
 }
@@ -241,14 +241,14 @@ impl Loaded {
     /// What finds the document of one key whose counter the rule forgot (C7).
     fn forgotten(&self, keys: &[Key]) -> Option<Document> {
         let ([key], [Some((document, _))]) = (keys, self.documents.as_slice()) else { return None };
-        self.table.entry(key).is_none().then(|| unchanged(document))
+        self.keys.entry(key).is_none().then(|| unchanged(document))
     }
 
     /// The updates of what the rule changed.
     fn updates(&self, keys: &[Key], skew: Skew) -> Vec<Document> {
         let mut updates = Vec::new();
         for (key, before) in keys.iter().zip(&self.documents) {
-            let entry = self.table.entry(key).cloned().unwrap_or_default();
+            let entry = self.keys.entry(key).unwrap_or_default();
             let (query, stored) = match before {
                 Some((_, stored)) if stored.entry == entry => continue,
                 None if entry == Default::default() => continue,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::table::{Holder, State};
 use leasehold_core::{Effect, Error, Key, Mode, Now, Reason, Record, ReleaseOutcome, Result};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
@@ -10,6 +10,15 @@ use mongodb::bson::{Bson, Document, doc};
 use crate::error::damaged;
 use crate::pipeline::release::TRACES;
 use crate::record::{self, Skew, date, integer, millis, no_token, token_of};
+
+/// The state of one key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The highest token of the key; 0 if it never had one.
+    pub(crate) counter: u64,
+    /// The records of the key; at most one per lease of ours.
+    pub(crate) holders: Vec<Holder>,
+}
 
 /// What a document holds, and when the server read it.
 #[derive(Debug)]

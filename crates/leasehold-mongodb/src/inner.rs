@@ -44,10 +44,7 @@ impl Inner {
 
     /// The rules for the keys of the collection.
     pub(crate) fn rules(&self) -> Table {
-        Table::default()
-            .with_forget_after(self.forget_after)
-            .with_margin(self.skew.0)
-            .with_max_holders(Some(self.max_holders))
+        Table::default().with_margin(self.skew.0).with_max_holders(Some(self.max_holders))
     }
 
     /// Whether a term that ended then was over when its renewal was written. The server reads its clock before it waits for

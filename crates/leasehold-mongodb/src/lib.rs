@@ -35,6 +35,7 @@ mod document;
 mod error;
 mod health;
 mod inner;
+mod keys;
 mod mongo_lock;
 mod ops;
 mod pipeline;

@@ -16,6 +16,9 @@ use rusqlite::Connection;
 
 const RECORDS: u32 = 1_000_000;
 
+/// An old token: microseconds since 1970.
+const TOKEN: u64 = 1_767_225_600_000_000;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
@@ -114,10 +117,10 @@ fn fill(path: &Path) -> rusqlite::Result<()> {
     Connection::open(path)?.execute_batch(&format!(
         "BEGIN;
          WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {RECORDS})
-         INSERT INTO leasehold_keys SELECT 'x' || i, 1767225600000000 FROM n;
          INSERT INTO leasehold_holders (key, id, mode, state, token, epoch, expires, granted_at)
-         SELECT key, randomblob(36), 'exclusive', 'held', counter, 1, abs(random()) % 1000000, counter
-         FROM leasehold_keys WHERE key LIKE 'x%';
+         SELECT 'x' || i, randomblob(36), 'exclusive', 'held', {TOKEN}, 1, abs(random()) % 1000000, {TOKEN}
+         FROM n;
+         UPDATE leasehold_mark SET mark = max(mark, {TOKEN});
          COMMIT;"
     ))
 }

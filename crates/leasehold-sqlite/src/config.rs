@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Clock, Error, Result, table};
+use leasehold_core::{Clock, Error, Result};
 use leasehold_driver::{StoreUrl, SystemClock};
 
 pub(crate) const NAME: &str = "sqlite";
@@ -25,7 +25,6 @@ pub struct SqliteConfig {
     pub(crate) timeout: Duration,
     pub(crate) prefix: String,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) forget_after: Option<Duration>,
     pub(crate) create_parent: bool,
     pub(crate) mode: FileMode,
 }
@@ -170,14 +169,6 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets how long the counter of a key is kept after its last grant: 30 days by default, `None` for ever
-    /// (C7).
-    #[must_use]
-    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.forget_after = forget_after;
-        self
-    }
-
     /// Sets whether missing parent directories of the file are created, with mode 0700; by default they are not.
     #[must_use]
     pub fn create_parent(mut self, create_parent: bool) -> Self {
@@ -208,7 +199,6 @@ impl SqliteConfig {
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             clock: Arc::new(SystemClock::new()),
-            forget_after: Some(table::FORGET_AFTER),
             create_parent: false,
             mode: FileMode::Owner,
         }

@@ -45,8 +45,9 @@ pub(crate) struct Database {
     file: Option<DatabaseFile>,
     boot: Boot,
     epoch: i64,
+    /// Programs of schema version 1 may have leases.
+    upgraded: bool,
     clock: Arc<dyn Clock>,
-    forget_after: Option<Duration>,
 }
 
 impl Database {
@@ -72,8 +73,8 @@ impl Database {
             file,
             boot,
             epoch: 0,
+            upgraded: false,
             clock: config.clock,
-            forget_after: config.forget_after,
         };
         protect(&database.connection, &database.name)?;
         // Of a new file.
@@ -90,28 +91,44 @@ impl Database {
         Ok(database)
     }
 
-    /// Creates missing tables and begins an epoch if this boot has none. Writes only if there is something to do;
-    /// of many processes, one does it.
+    /// Creates missing tables, upgrades old ones, and begins an epoch if this boot has none. Writes only if there is
+    /// something to do; of many processes, one does it.
     pub(crate) fn prepare(&mut self, limit: Limit) -> Result<()> {
         let known = self.transaction(READ, limit, || {
             Ok(match self.inspect()? {
-                Schema::Ready => self.known_epoch()?,
-                Schema::Missing => None,
+                Schema::Ready { upgraded: false } => {
+                    self.known_epoch()?.map(|epoch| (epoch, false))
+                }
+                Schema::Ready { upgraded: true } | Schema::Old | Schema::Missing => None,
             })
         })?;
-        self.epoch = match known {
-            Some(epoch) => epoch,
+        (self.epoch, self.upgraded) = match known {
+            Some(known) => known,
             None => self.transaction(WRITE, limit, || {
-                if self.inspect()? == Schema::Missing {
-                    schema::create(&self.connection, &self.sql, &self.name)?;
-                }
-                match self.known_epoch()? {
-                    Some(epoch) => Ok(epoch),
-                    None => self.begin_epoch(),
-                }
+                let upgraded = self.bring_up_to_date()?;
+                let epoch = match self.known_epoch()? {
+                    Some(epoch) => epoch,
+                    None => self.begin_epoch()?,
+                };
+                Ok((epoch, upgraded))
             })?,
         };
         Ok(())
+    }
+
+    /// Returns whether programs of schema version 1 may have leases.
+    fn bring_up_to_date(&self) -> Result<bool> {
+        let (connection, sql, name) = (&self.connection, &self.sql, &self.name);
+        match self.inspect()? {
+            Schema::Missing => {
+                schema::create(connection, sql, name)?;
+                return Ok(false);
+            }
+            Schema::Old => schema::upgrade(connection, sql, name)?,
+            Schema::Ready { upgraded: false } => return Ok(false),
+            Schema::Ready { upgraded: true } => {}
+        }
+        schema::finish_upgrade(connection, sql, name)
     }
 
     /// Runs one operation as one immediate transaction. Every error rolls back, so its effect is `NotApplied`,
@@ -213,7 +230,7 @@ impl Database {
             sql: &self.sql,
             name: &self.name,
             epoch: self.epoch,
-            forget_after: self.forget_after,
+            upgraded: self.upgraded,
             now: Now::read(&*self.clock),
         })
     }

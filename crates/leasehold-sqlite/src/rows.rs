@@ -1,10 +1,10 @@
-//! Converts rows of the database to the core's [`Entry`] and [`Holder`], and back.
+//! Converts rows of the database to the core's [`Holder`], and back.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use leasehold_core::table::{Entry, Holder, State};
-use leasehold_core::term::micros_up;
+use leasehold_core::table::{Holder, State, TELL_EXPIRED_FOR};
+use leasehold_core::term::{micros_down, micros_up};
 use leasehold_core::{
     Error, FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Result, Table,
     Unreadable,
@@ -23,7 +23,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) name: &'a str,
     /// The epoch of `now`.
     pub(crate) epoch: i64,
-    pub(crate) forget_after: Option<Duration>,
+    /// Programs of schema version 1 may have leases.
+    pub(crate) upgraded: bool,
     pub(crate) now: Now,
 }
 
@@ -38,42 +39,34 @@ pub(crate) struct Stored {
     pub(crate) holder: Holder,
 }
 
-/// The counter of one key.
-#[derive(Debug)]
-pub(crate) struct Counter {
-    pub(crate) key: Key,
-    pub(crate) value: u64,
-    /// The key has a record.
-    pub(crate) taken: bool,
-}
-
 impl Rows<'_> {
     /// All state of `keys`, for the rules to work on.
     pub(crate) fn load(&self, keys: &BTreeSet<&Key>) -> Result<Table> {
-        let mut table = Table::default().with_forget_after(self.forget_after);
+        let mark = self.mark()?;
+        let mut table = Table::default().with_mark(mark);
         for key in keys {
-            if let Some(entry) = self.entry(key)? {
-                table.insert((*key).clone(), entry);
+            let holders = self.holders(key)?;
+            let highest = holders.last().map_or(0, |holder| holder.token.get());
+            if highest > mark {
+                // The next token would not be above every earlier one (C7).
+                let what = format!("the mark of all tokens is {mark}, and {key:?} has {highest}");
+                return Err(error::tables(self.name, what));
             }
+            table.insert((*key).clone(), holders);
         }
         Ok(table)
     }
 
     /// Writes what the rules changed about `keys`, and nothing else: after a refusal, nothing (C2).
     pub(crate) fn save(&self, keys: &BTreeSet<&Key>, before: &Table, after: &Table) -> Result<()> {
-        let nothing = Entry::default();
+        let has_new_tokens = after.mark() != before.mark();
+        if has_new_tokens {
+            self.execute(&self.sql.save_mark, [sql_integer(after.mark())])?;
+        }
         for key in keys {
-            let old = before.entry(key).unwrap_or(&nothing);
-            let new = after.entry(key).unwrap_or(&nothing);
-            match new.counter {
-                same if same == old.counter => {}
-                0 => self.delete_counter(key)?,
-                value => {
-                    self.execute(&self.sql.save_counter, params![key.as_str(), sql_integer(value)])?
-                }
-            }
-            let mut gone: HashMap<_, _> = old.holders.iter().map(|h| (&h.id, h)).collect();
-            for holder in &new.holders {
+            let (old, new) = (before.holders(key), after.holders(key));
+            let mut gone: HashMap<_, _> = old.iter().map(|h| (&h.id, h)).collect();
+            for holder in new {
                 if gone.remove(&holder.id) != Some(holder) {
                     self.save_holder(key, holder)?;
                 }
@@ -81,13 +74,30 @@ impl Rows<'_> {
             for id in gone.into_keys().flatten() {
                 self.delete_holder(key, id)?;
             }
+            if self.upgraded && old != new {
+                self.show_older_programs(key, new)?;
+            }
         }
-        Ok(())
+        if has_new_tokens { self.forget(2 * keys.len()) } else { Ok(()) }
     }
 
-    /// Forgets the counter of one key.
-    pub(crate) fn delete_counter(&self, key: &Key) -> Result<()> {
-        self.execute(&self.sql.delete_counter, [key.as_str()])
+    /// Programs of schema version 1 need the counter of a key as long as it has a record.
+    fn show_older_programs(&self, key: &Key, holders: &[Holder]) -> Result<()> {
+        let statement = if holders.is_empty() { &self.sql.leave } else { &self.sql.outgrow };
+        self.execute(statement, [key.as_str()])
+    }
+
+    /// Removes what programs of schema version 1 need of keys that nobody holds any more.
+    pub(crate) fn tidy(&self) -> Result<()> {
+        if self.upgraded { self.execute(&self.sql.tidy, []) } else { Ok(()) }
+    }
+
+    /// Removes some records that nobody needs to be told of, more than a grant adds.
+    fn forget(&self, most: usize) -> Result<()> {
+        let Some(until) = self.now.boot.checked_sub(TELL_EXPIRED_FOR) else { return Ok(()) };
+        let until = sql_integer(micros_down(until));
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.execute(&self.sql.forget, params![self.epoch, until, most])
     }
 
     /// Removes one record.
@@ -107,51 +117,25 @@ impl Rows<'_> {
         })
     }
 
-    /// Passes counters on, the oldest first, after a position; a damaged one as what it is.
-    pub(crate) fn each_counter(
-        &self,
-        after: (u64, &str),
-        mut take: impl FnMut(Result<Counter, Unreadable>) -> Next,
-    ) -> Result<()> {
-        let (value, key) = after;
-        self.each(&self.sql.counters, params![sql_integer(value), key], |row| {
-            Ok(take(self.stored_counter(row).map_err(|error| unreadable(row, error))))
-        })
-    }
-
-    fn stored_counter(&self, row: &Row<'_>) -> Result<Counter> {
-        let key = self.key(row)?;
-        let value = self.token("counter", self.column(row, 1)?, &key)?.get();
-        Ok(Counter { value, taken: self.column(row, 2)?, key })
-    }
-
-    /// The state of one key.
-    pub(crate) fn entry(&self, key: &Key) -> Result<Option<Entry>> {
-        let mut counter = None;
-        self.each(&self.sql.counter, [key.as_str()], |row| {
-            counter = Some(self.token("counter", self.column(row, 0)?, key)?.get());
+    /// The highest token of any key.
+    fn mark(&self) -> Result<u64> {
+        let mut mark = None;
+        self.each(&self.sql.mark, [], |row| {
+            mark = u64::try_from(self.column::<i64>(row, 0)?).ok();
             Ok(Next::Enough)
         })?;
+        mark.ok_or_else(|| error::tables(self.name, "the mark of all tokens is missing"))
+    }
+
+    /// The records of one key, in the order of their grants.
+    pub(crate) fn holders(&self, key: &Key) -> Result<Vec<Holder>> {
         let mut holders: Vec<Holder> = Vec::new();
         self.each_record(&self.sql.holders, [key.as_str()], |stored| {
             holders.push(stored.map_err(|damaged| damaged.error)?.holder);
             Ok(Next::More)
         })?;
-        // In the order of their grants, as the rules keep them.
         holders.sort_by_key(|holder| holder.token);
-        let highest = holders.last().map(|holder| holder.token.get());
-        match (counter, highest) {
-            (None, None) => Ok(None),
-            (Some(counter), highest) if highest.is_none_or(|token| token <= counter) => {
-                Ok(Some(Entry { counter, holders }))
-            }
-            // The next token would not be above every earlier one (C7).
-            (counter, token) => Err(self.corrupt(
-                "counter",
-                key,
-                format_args!("it is {counter:?}, and a record has the token {token:?}"),
-            )),
-        }
+        Ok(holders)
     }
 
     fn save_holder(&self, key: &Key, holder: &Holder) -> Result<()> {

@@ -9,16 +9,22 @@ use crate::sql::{Sql, VERSION};
 /// `PRAGMA application_id`: "Lshd".
 pub(crate) const APPLICATION_ID: i32 = 0x4c73_6864;
 
-/// How many tables and indexes `schema.sql` creates.
-const OBJECTS: i64 = 5;
+/// How many tables and indexes this schema and the last have in common, and how many only the last has.
+const COMMON: i64 = 3;
+const OLD: i64 = 2;
 
 /// The state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schema {
     /// It has no tables yet, or none with this prefix.
     Missing,
+    /// It has those of schema version 1.
+    Old,
     /// It has all tables.
-    Ready,
+    Ready {
+        /// Programs of schema version 1 may still have leases.
+        upgraded: bool,
+    },
 }
 
 /// Identifies the file and changes nothing.
@@ -49,21 +55,52 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
              program, or give another path"
         )));
     }
-    if version < VERSION {
+    if version < 1 {
         return Err(error::value(name, "user_version", "the file header", version));
     }
-    match number(&sql.objects).map_err(failed)? {
-        0 => Ok(Schema::Missing),
-        OBJECTS => Ok(Schema::Ready),
-        found => Err(error::tables(name, format!("{found} of {OBJECTS} tables and indexes exist"))),
+    let objects = connection.query_row(&sql.objects, [], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    });
+    match objects.map_err(failed)? {
+        (0, 0, 0) => Ok(Schema::Missing),
+        (COMMON, 0, OLD) => Ok(Schema::Old),
+        (COMMON, 1, old) => Ok(Schema::Ready { upgraded: old == OLD && version < VERSION }),
+        (common, mark, _) => {
+            let (found, all) = (common + mark, COMMON + 1);
+            Err(error::tables(name, format!("{found} of {all} tables and indexes exist")))
+        }
     }
 }
 
 /// Creates what is missing, in an immediate transaction, so that of many processes one does.
 pub(crate) fn create(connection: &Connection, sql: &Sql, name: &str) -> Result<()> {
-    connection
-        .execute_batch(&sql.schema)
-        .and_then(|()| connection.pragma_update(None, "application_id", APPLICATION_ID))
-        .and_then(|()| connection.pragma_update(None, "user_version", VERSION))
-        .map_err(|e| error::sqlite(name, e))
+    let made = connection.execute_batch(&sql.schema).and_then(|()| {
+        let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version != 0 {
+            // Tables of other prefixes may be of an earlier version.
+            return Ok(());
+        }
+        connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+        connection.pragma_update(None, "user_version", VERSION)
+    });
+    made.map_err(|e| error::sqlite(name, e))
+}
+
+/// Replaces the counters of schema version 1 by one mark, in an immediate transaction. Programs of that version renew
+/// and release what they hold, and grant nothing any more.
+pub(crate) fn upgrade(connection: &Connection, sql: &Sql, name: &str) -> Result<()> {
+    connection.execute_batch(&sql.upgrade).map_err(|e| error::sqlite(name, e))
+}
+
+/// Raises the version of an upgraded file, unless older programs may have leases: with the new version they could not
+/// open it again. Returns whether they may.
+pub(crate) fn finish_upgrade(connection: &Connection, sql: &Sql, name: &str) -> Result<bool> {
+    let failed = |e| error::sqlite(name, e);
+    connection.execute(&sql.tidy, []).map_err(failed)?;
+    let older_leases: bool =
+        connection.query_row(&sql.older_leases, [], |row| row.get(0)).map_err(failed)?;
+    if !older_leases {
+        connection.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+    }
+    Ok(older_leases)
 }

@@ -5,7 +5,7 @@
 const PLACEHOLDER: &str = "{prefix}";
 
 /// `PRAGMA user_version` of a file with the tables of these statements.
-pub(crate) const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 2;
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -29,21 +29,25 @@ macro_rules! statements {
 statements! {
     schema,
     objects,
+    upgrade,
     epoch,
     boot,
     boot_in_use,
     end_terms,
     add_boot,
-    counter,
+    mark,
     holders,
     page,
     seen,
     expired,
-    counters,
-    save_counter,
-    delete_counter,
+    save_mark,
     save_holder,
     delete_holder,
+    forget,
+    tidy,
+    older_leases,
+    outgrow,
+    leave,
 }
 
 #[cfg(test)]
@@ -66,15 +70,15 @@ mod tests {
     fn nothing_is_sorted_and_nothing_is_searched_without_an_index() {
         let sql = Sql::new("leasehold_");
         for (statement, parameters) in [
-            (&sql.counter, 1),
+            (&sql.mark, 0),
             (&sql.holders, 1),
             (&sql.page, 2),
             (&sql.seen, 1),
             (&sql.expired, 4),
-            (&sql.counters, 2),
             (&sql.boot_in_use, 1),
             (&sql.delete_holder, 2),
-            (&sql.delete_counter, 1),
+            (&sql.save_mark, 1),
+            (&sql.forget, 3),
         ] {
             let plan = plan(&without_comments(statement), parameters);
             assert!(plan.contains("SEARCH"), "{plan}");
@@ -94,6 +98,6 @@ mod tests {
     #[test]
     fn the_prefix_is_inserted_everywhere() {
         assert!(!format!("{:?}", Sql::new("x_")).contains(PLACEHOLDER));
-        assert!(!format!("{:?}", Sql::new("x_")).contains("leasehold_keys"));
+        assert!(!format!("{:?}", Sql::new("x_")).contains("leasehold_mark"));
     }
 }

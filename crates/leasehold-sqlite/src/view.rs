@@ -16,8 +16,8 @@ pub(crate) struct View {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Holders {
     is_exclusive: bool,
-    /// Of leases that came and went between two looks, it is all that is left.
-    counter: Option<i64>,
+    /// The mark of all tokens, if nobody has a lease: of one that came and went between two looks, it is all that is left.
+    mark: Option<i64>,
     ids: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl View {
 
     pub(crate) fn holders(&self, key: &Key) -> rusqlite::Result<Holders> {
         self.connection.prepare_cached(&self.statement)?.query_row([key.as_str()], |row| {
-            Ok(Holders { is_exclusive: row.get(0)?, counter: row.get(1)?, ids: row.get(2)? })
+            Ok(Holders { is_exclusive: row.get(0)?, mark: row.get(1)?, ids: row.get(2)? })
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
-use leasehold_core::{Clock, ManualClock, table};
+use leasehold_core::{Clock, ManualClock};
 use leasehold_sqlite::{NeneConfig, SqliteConfig, SqliteNeneConfig, SqliteNeneStore, SqliteStore};
 use leasehold_testkit::sqlite;
 use tempfile::TempDir;
@@ -25,14 +25,13 @@ struct State {
     /// The file's name, which each restart changes.
     name: Mutex<String>,
     clock: ManualClock,
-    forget_after: Duration,
 }
 
 impl State {
-    fn new(forget_after: Duration) -> Result<Self> {
+    fn new() -> Result<Self> {
         let name = Mutex::new("locks.db".to_owned());
         let clock = ManualClock::new();
-        Ok(Self { directory: tempfile::tempdir()?, name, clock, forget_after })
+        Ok(Self { directory: tempfile::tempdir()?, name, clock })
     }
 
     fn name(&self) -> String {
@@ -58,11 +57,11 @@ impl Subject for Sqlite {
     }
 
     async fn open(&self) -> Result<State> {
-        State::new(table::FORGET_AFTER)
+        State::new()
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(State::new(forget_after)?))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 }
 
@@ -73,8 +72,7 @@ impl Backing for State {
         let config = SqliteConfig::file(self.path(&self.name()))
             .clock(Arc::new(self.clock.clone()))
             // Time limits run on this clock too, which some parts of the suite move while others wait.
-            .timeout(Duration::from_secs(24 * 60 * 60))
-            .forget_after(Some(self.forget_after));
+            .timeout(Duration::from_secs(24 * 60 * 60));
         Ok(config.connect().await?)
     }
 

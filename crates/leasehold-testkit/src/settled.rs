@@ -82,15 +82,11 @@ impl Clients {
             if copies.len() < most {
                 return Err(Failure::new(format!("a minority has {row:?}: {seen:?}")));
             }
-            let agreed = |copy: &&&Row| {
-                copies.iter().filter(|other| other.token == copy.token).count() >= most
-            };
+            // Nodes mint different tokens. A majority has at least the one that the grant was returned with.
+            let mut tokens: Vec<_> = copies.iter().map(|copy| copy.token).collect();
+            tokens.sort_unstable_by(|one, other| other.cmp(one));
             let mut row = row.clone();
-            row.token = match copies.iter().find(agreed) {
-                _ if !self.fenced => None,
-                Some(copy) => copy.token,
-                None => return Err(Failure::new(format!("no majority has one token: {copies:?}"))),
-            };
+            row.token = tokens[most - 1].filter(|_| self.fenced);
             rows.push(row);
         }
         let mut counters: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
@@ -101,7 +97,13 @@ impl Clients {
             of.sort_unstable();
             Some((key, *of.get(of.len().checked_sub(most)?)?))
         });
-        Ok(Observation::new(rows, counters))
+        let observed = Observation::new(rows, counters);
+        let mut marks: Vec<_> = seen.iter().filter_map(|node| node.mark).collect();
+        marks.sort_unstable();
+        Ok(match marks.len().checked_sub(most).filter(|_| self.fenced) {
+            Some(at) => observed.with_mark(marks[at]),
+            None => observed,
+        })
     }
 }
 

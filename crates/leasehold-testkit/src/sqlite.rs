@@ -28,14 +28,8 @@ pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
     while let Some(row) = stored.next()? {
         rows.push(read(row)?);
     }
-    let mut statement = file.prepare("SELECT key, counter FROM leasehold_keys")?;
-    let mut stored = statement.query([])?;
-    let mut counters = Vec::new();
-    while let Some(row) = stored.next()? {
-        let key = Key::new(&row.get::<_, String>(0)?)?;
-        counters.push((key, row.get::<_, i64>(1)?.try_into()?));
-    }
-    Ok(Observation::new(rows, counters))
+    let mark: i64 = file.query_row("SELECT mark FROM leasehold_mark", [], |row| row.get(0))?;
+    Ok(Observation::new(rows, []).with_mark(mark.try_into()?))
 }
 
 /// The content of the PHP library's table in a file. Rows that ended at `over` or before, in microseconds since 1970, may be

@@ -52,7 +52,7 @@ async fn c03b_acquire_of_a_broken_lease_is_a_new_grant<B: Backing>(
     fixture: &Fixture<B>,
 ) -> CaseResult {
     let lease = broken(fixture).await?;
-    let highest = fixture.observe().await?.counter(&key("a"));
+    let highest = fixture.observe().await?.highest(&key("a"));
     let second = fixture.client.grant(&lease).await?;
     ensure!(
         !fixture.can.tokens || second.token.is_some_and(|token| token.get() > highest),

@@ -1,6 +1,11 @@
 //! C7: tokens strictly grow per key in grant order, and the same grant keeps its token.
 
-use leasehold_core::{EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest};
+use std::time::Duration;
+
+use leasehold_core::table::TELL_EXPIRED_FOR;
+use leasehold_core::{
+    ErrorKind, EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest, Store,
+};
 
 use crate::attempt::{Attempt, all_of, key};
 use crate::case::{CaseResult, PASSED, cases, no_wall_step};
@@ -21,11 +26,13 @@ cases! {
     c07_tokens_are_no_less_than_the_wall_clock [Tokens],
     c07_shared_grants_have_tokens_of_their_own [Tokens, Shared],
     c07_one_token_above_every_earlier_token_of_each_key [Tokens, ManyKeys],
-    c07_other_keys_do_not_count [Tokens],
     c07_the_same_grant_keeps_its_token [Tokens],
-    c07_a_raise_raises_lease_and_counter [Raise],
+    c07_a_raise_raises_every_later_token [Raise],
     c07_a_raise_never_lowers [Raise],
     c07_a_raise_of_a_lost_lease_does_nothing [Raise],
+    c07_a_raise_far_above_the_mark_is_refused [Raise],
+    c07_nothing_remains_of_a_key_that_nobody_holds [Tokens],
+    c07_an_ended_lease_is_remembered_for_an_hour_at_most [Tokens],
     c07_counters_are_forgotten_after_a_while [Tokens, Forgetting],
     c07_counters_of_live_leases_are_not_forgotten [Tokens, Forgetting],
     c07_counters_ahead_of_the_clock_are_not_forgotten [Tokens, Forgetting],
@@ -43,9 +50,24 @@ async fn above<B: Backing>(
     ensure!(Some(token) > last, "the token {token} is not above {last:?}");
     let seen = fixture.observe().await?;
     for name in lease.claims.keys() {
-        ensure_eq!(seen.counter(name), token.get(), "the counter of {name:?}");
+        ensure!(seen.remembers(name, token.get()), "of the token {token} of {name:?}: {seen:?}");
     }
     Ok(Some(token))
+}
+
+/// Checks that the state remembers this token of `job`.
+async fn remembered<B: Backing>(fixture: &Fixture<B>, token: Option<FencingToken>) -> Result<()> {
+    let seen = fixture.observe().await?;
+    let token = token.map_or(0, FencingToken::get);
+    ensure!(seen.remembers(&key("job"), token), "of the token {token}: {seen:?}");
+    Ok(())
+}
+
+/// Why a case about the mark is not applicable to a store without one.
+async fn without_mark<B: Backing>(fixture: &Fixture<B>) -> Result<Option<Ended>> {
+    let has_mark = fixture.observe().await?.mark.is_some();
+    let why = || format!("{} keeps a counter for each key", fixture.can.name);
+    Ok((!has_mark).then(|| Ended::NotApplicable(why())))
 }
 
 async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
@@ -54,8 +76,7 @@ async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> Ca
         let lease = fixture.exclusive("job");
         last = above(fixture, &lease, last).await?;
         fixture.client.released(&lease).await?;
-        let counter = fixture.observe().await?.counter(&key("job"));
-        ensure_eq!(Some(counter), last.map(FencingToken::get), "the counter after the release");
+        remembered(fixture, last).await?;
     }
     PASSED
 }
@@ -75,8 +96,7 @@ async fn c07_tokens_grow_through_purge<B: Backing>(fixture: &Fixture<B>) -> Case
         last = above(fixture, &fixture.exclusive("job"), last).await?;
         fixture.pass(10).await;
         fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
-        let counter = fixture.observe().await?.counter(&key("job"));
-        ensure_eq!(Some(counter), last.map(FencingToken::get), "the counter after the purge");
+        remembered(fixture, last).await?;
         // The wall clock is set back behind the purged lease, so it alone must not decide the next token.
         fixture.step_wall(WallStep::Back(fixture.ticks(100))).await?;
     }
@@ -89,8 +109,7 @@ async fn c07_tokens_grow_through_eviction<B: Backing>(fixture: &Fixture<B>) -> C
         let lease = fixture.exclusive("job");
         last = above(fixture, &lease, last).await?;
         fixture.client.evict_these(lease.targets(), Some("broken")).await?;
-        let counter = fixture.observe().await?.counter(&key("job"));
-        ensure_eq!(Some(counter), last.map(FencingToken::get), "the counter after the eviction");
+        remembered(fixture, last).await?;
         fixture.step_wall(WallStep::Back(fixture.ticks(100))).await?;
     }
     PASSED
@@ -121,7 +140,7 @@ async fn c07_tokens_grow_through_restart<B: Backing>(fixture: &Fixture<B>) -> Ca
         Restarted::Forgot => {
             let seen = fixture.observe().await?;
             ensure!(
-                seen.rows.is_empty() && seen.counters.is_empty(),
+                seen.rows.is_empty() && seen.counters.is_empty() && seen.mark.unwrap_or(0) == 0,
                 "a store that keeps nothing was opened with {seen:?}"
             );
             return Ok(Ended::NotApplicable(format!(
@@ -164,21 +183,20 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(
 async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(
     fixture: &Fixture<B>,
 ) -> CaseResult {
-    let Some(before) = fixture.wall_micros() else {
-        let why = "the wall clock of this store is the machine's, which runs on";
-        return Ok(Ended::CannotHere(why.to_owned()));
-    };
-    let lease = fixture.exclusive("job");
-    let first = above(fixture, &lease, None).await?;
-    ensure_eq!(first.map(FencingToken::get), Some(before), "the first token of a key");
-    fixture.client.released(&lease).await?;
-    let lease = fixture.exclusive("job");
-    let second = above(fixture, &lease, first).await?;
-    ensure_eq!(second.map(FencingToken::get), Some(before + 1), "a token of the same instant");
-    fixture.client.released(&lease).await?;
-    fixture.pass(3).await;
-    let third = above(fixture, &fixture.exclusive("job"), second).await?;
-    ensure_eq!(third.map(FencingToken::get), fixture.wall_micros(), "a token of a later instant");
+    let unit = u64::try_from(fixture.reports.unit.as_micros())?;
+    let mut last = None;
+    for ticks in [0, 0, 3] {
+        fixture.pass(ticks).await;
+        let Some(wall) = fixture.wall_micros() else {
+            let why = "the wall clock of this store is the machine's, which runs on";
+            return Ok(Ended::CannotHere(why.to_owned()));
+        };
+        let lease = fixture.exclusive("job");
+        last = above(fixture, &lease, last).await?;
+        let token = last.map_or(0, FencingToken::get);
+        ensure!(token >= wall - wall % unit, "the token {token} is below the wall clock, {wall}");
+        fixture.client.released(&lease).await?;
+    }
     PASSED
 }
 
@@ -222,20 +240,6 @@ async fn c07_one_token_above_every_earlier_token_of_each_key<B: Backing>(
     PASSED
 }
 
-async fn c07_other_keys_do_not_count<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
-    let lease = fixture.exclusive("job");
-    fixture.client.grant(&lease).await?;
-    let before = fixture.observe().await?.counter(&key("job"));
-    for _ in 0..5 {
-        let other = fixture.exclusive("other");
-        fixture.client.grant(&other).await?;
-        fixture.client.released(&other).await?;
-    }
-    let after = fixture.observe().await?.counter(&key("job"));
-    ensure_eq!(after, before, "the counter of a key that was not granted meanwhile");
-    PASSED
-}
-
 async fn c07_the_same_grant_keeps_its_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let token = above(fixture, &lease, None).await?;
@@ -255,7 +259,7 @@ fn raise(lease: &Attempt, to: u64) -> Result<RenewRequest> {
     Ok(RenewRequest::new(vec![lease.renewal(lease.term).with_token_raised_to(token)]))
 }
 
-async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+async fn c07_a_raise_raises_every_later_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let keys: &[_] = if fixture.can.many_keys { &["a", "b"] } else { &["a"] };
     let lease = fixture.attempt(all_of(keys, Mode::Exclusive));
     let token = take!(Some(token) => token, fixture.client.grant(&lease).await?.token, "the token");
@@ -266,7 +270,7 @@ async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) 
     let seen = fixture.observe().await?;
     for row in seen.held(&lease.id) {
         ensure_eq!(row.token, raised, "the token on {:?}", row.key);
-        ensure_eq!(seen.counter(&row.key), high, "the counter of {:?}", row.key);
+        ensure!(seen.remembers(&row.key, high), "of the raise to {high}: {seen:?}");
     }
     fixture.client.released(&lease).await?;
     above(fixture, &fixture.exclusive("a"), raised).await?;
@@ -297,6 +301,70 @@ async fn c07_a_raise_of_a_lost_lease_does_nothing<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
+/// One value near the end of all tokens would end every key.
+async fn c07_a_raise_far_above_the_mark_is_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+    if let Some(ended) = without_mark(fixture).await? {
+        return Ok(ended);
+    }
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let before = fixture.observe().await?;
+    let most = (1 << 52) + (1 << 32);
+    // It is the only lease of the request, so some stores fail the request.
+    let failed = match fixture.client.store().renew(&raise(&lease, most + 1)?).await {
+        Ok(reply) => {
+            take!(Some(RenewOutcome::Failed(error)) => error, reply.leases.into_iter().next(), "a raise")
+        }
+        Err(error) => error,
+    };
+    ensure_eq!(failed.kind(), ErrorKind::InvalidInput, "a raise to {}: {failed}", most + 1);
+    fixture.unchanged(&before).await?;
+    fixture.client.renew_all(raise(&lease, most)?).await?;
+    fixture.client.released(&lease).await?;
+    above(fixture, &fixture.exclusive("other"), Some(FencingToken::new(most)?)).await?;
+    PASSED
+}
+
+async fn c07_nothing_remains_of_a_key_that_nobody_holds<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
+    if let Some(ended) = without_mark(fixture).await? {
+        return Ok(ended);
+    }
+    for name in ["a", "b", "c"] {
+        let lease = fixture.exclusive(name);
+        fixture.client.grant(&lease).await?;
+        fixture.client.released(&lease).await?;
+    }
+    let seen = fixture.observe().await?;
+    ensure!(seen.rows.is_empty() && seen.counters.is_empty(), "what remains: {seen:?}");
+    PASSED
+}
+
+/// And nothing after that, without a purge, as long as the store is used.
+async fn c07_an_ended_lease_is_remembered_for_an_hour_at_most<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
+    if let Some(ended) = without_mark(fixture).await? {
+        return Ok(ended);
+    }
+    if fixture.wall_micros().is_none() {
+        return Ok(Ended::CannotHere("it would take an hour".to_owned()));
+    }
+    let (expired, evicted) = (fixture.exclusive("expired"), fixture.exclusive("evicted"));
+    for lease in [&expired, &evicted] {
+        fixture.client.grant(lease).await?;
+    }
+    fixture.client.evict_these(evicted.targets(), None).await?;
+    fixture.pass(10).await;
+    fixture.pass_for(TELL_EXPIRED_FOR + Duration::from_secs(60)).await;
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    fixture.client.released(&lease).await?;
+    ensure_eq!(fixture.observe().await?.rows, [], "what is remembered");
+    PASSED
+}
+
 async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job").with_term(fixture.ticks(1));
     let token = above(fixture, &lease, None).await?;
@@ -305,8 +373,7 @@ async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<
     let purge = || EvictRequest::expired(Filter::default().with_keys(lease.keys()));
     let evicted = fixture.client.evict(purge()).await?;
     ensure_eq!(evicted.counters_forgotten, 0, "counters forgotten too early");
-    let counter = fixture.observe().await?.counter(&key("job"));
-    ensure_eq!(Some(counter), token.map(FencingToken::get), "the counter kept so far");
+    remembered(fixture, token).await?;
     fixture.pass_for(FORGET_AFTER).await;
     let evicted = fixture.client.evict(purge()).await?;
     ensure_eq!(
@@ -314,7 +381,7 @@ async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<
         fixture.reports.forgotten,
         "whether a forgotten counter is reported"
     );
-    ensure_eq!(fixture.observe().await?.counter(&key("job")), 0, "the counter after that");
+    ensure_eq!(fixture.observe().await?.highest(&key("job")), 0, "the counter after that");
     above(fixture, &fixture.exclusive("job"), token).await?;
     PASSED
 }

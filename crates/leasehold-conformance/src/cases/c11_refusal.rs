@@ -81,7 +81,7 @@ async fn c11_keep_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseRe
 async fn c11_a_raise_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
-    let highest = FencingToken::new(FencingToken::MAX - 1)?;
+    let highest = FencingToken::new(1 << 52)?;
     let raise = lease.renewal(lease.term).with_token_raised_to(highest);
     fixture.client.renew_all(RenewRequest::new(vec![raise])).await?;
     ensure_eq!(fixture.client.confirm(&lease).await?.token, Some(highest), "the raised token");

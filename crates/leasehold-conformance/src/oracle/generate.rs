@@ -218,7 +218,7 @@ impl Generator {
 
     /// At most some minutes ahead, so that tokens do not run out.
     fn raise<B: Backing>(&mut self, world: &World<B>) -> FencingToken {
-        let highest = world.table.entries().map(|(_, entry)| entry.counter).max().unwrap_or(1);
+        let highest = world.tokens.highest();
         let ahead = self.random.within(0..100);
         let token = if self.random.one_in(3) { 1 } else { highest.max(1) + ahead };
         FencingToken::new(token).expect("tokens do not come to their end in one run")
@@ -306,7 +306,7 @@ impl Generator {
         let there: Vec<(Key, Holder)> = world
             .table
             .entries()
-            .flat_map(|(key, entry)| entry.holders.iter().map(|h| (key.clone(), h.clone())))
+            .flat_map(|(key, holders)| holders.iter().map(|h| (key.clone(), h.clone())))
             .collect();
         let mut targets = Vec::new();
         for _ in 0..=self.random.below(3) {
@@ -334,7 +334,7 @@ impl Generator {
     /// Half the time to the end of a term, or next to it, where most mistakes are.
     fn advance<B: Backing>(&mut self, world: &World<B>) -> Op {
         let now = world.now();
-        let holders = world.table.entries().flat_map(|(_, entry)| &entry.holders);
+        let holders = world.table.entries().flat_map(|(_, holders)| holders);
         let mut ends: Vec<_> = holders
             .filter_map(|holder| Some((holder.expires?.checked_sub(now.boot)?, holder.id.clone())))
             .collect();

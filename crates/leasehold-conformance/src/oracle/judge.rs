@@ -2,14 +2,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::table::{Holder, State, TELL_EXPIRED_FOR};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
-    EvictScope, EvictTarget, FencingToken, Filter, Granted, Key, LeaseId, ListRequest, LostReason,
-    Mode, Now, Reason, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
+    EvictScope, EvictTarget, Filter, Granted, Key, LeaseId, ListRequest, LostReason, Mode, Now,
+    Reason, Record, RecordTerm, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply,
     ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Table,
 };
 
+use crate::oracle::tokens::{self, Tokens};
 use crate::{Observation, Reports};
 
 /// Counts the kinds of replies, to check that all occurred.
@@ -24,6 +25,7 @@ pub(super) type Marks = BTreeMap<(Key, LeaseId), Option<Reason>>;
 pub(super) struct Judge<'a> {
     pub(super) table: Table,
     pub(super) marks: Marks,
+    pub(super) tokens: Tokens,
     pub(super) now: Now,
     pub(super) can: &'a Capabilities,
     pub(super) reports: &'a Reports,
@@ -33,6 +35,9 @@ pub(super) struct Judge<'a> {
 }
 
 type Comparison = Result<(), String>;
+
+/// A record, by its key and its lease.
+type Name = (Key, Option<LeaseId>);
 
 /// Differs unless both are equal.
 fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Comparison {
@@ -57,14 +62,7 @@ impl Judge<'_> {
         request: &AcquireRequest,
         reply: &leasehold_core::Result<AcquireReply>,
     ) -> Comparison {
-        let mut now = self.now;
-        if let (Ok(AcquireReply::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
-            // The server's wall clock is not ours: its token stands for it, and must only be above all earlier
-            // ones.
-            now.wall_micros = granted.token.map_or(now.wall_micros, FencingToken::get);
-        }
-        let expected = self.table.acquire(request, now);
-        self.forget_foreign_time(request);
+        let expected = self.table.acquire(request, self.now);
         match (reply, expected) {
             (Ok(AcquireReply::Granted(found)), Ok(AcquireReply::Granted(expected))) => {
                 self.replies.0.push(if expected.fresh { "granted" } else { "granted again" });
@@ -77,7 +75,7 @@ impl Judge<'_> {
                 if request.claims().len() > 1 && expected.fresh {
                     self.replies.0.push("granted many keys");
                 }
-                self.granted(found, &expected)
+                self.granted(request, found, &expected)
             }
             (Ok(AcquireReply::Refused(found)), Ok(AcquireReply::Refused(expected))) => {
                 self.replies.0.push("refused");
@@ -106,25 +104,26 @@ impl Judge<'_> {
         }
     }
 
-    /// After a grant at the server's time, ages count in ours again.
-    fn forget_foreign_time(&mut self, request: &AcquireRequest) {
-        for key in request.claims().keys() {
-            let Some(mut entry) = self.table.entry(key).cloned() else { continue };
-            for holder in &mut entry.holders {
-                if holder.granted_at > self.now.wall_micros && !self.slack.is_zero() {
-                    holder.granted_at = self.now.wall_micros;
-                }
-                if holder.renewed_at > Some(self.now.wall_micros) && !self.slack.is_zero() {
-                    holder.renewed_at = Some(self.now.wall_micros);
-                }
-            }
-            self.table.insert(key.clone(), entry);
-        }
-    }
-
-    fn granted(&self, found: &Granted, expected: &Granted) -> Comparison {
+    fn granted(
+        &mut self,
+        request: &AcquireRequest,
+        found: &Granted,
+        expected: &Granted,
+    ) -> Comparison {
         same("fresh", found.fresh, expected.fresh)?;
-        same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
+        match found.token {
+            // C7: the store chooses the number, by a rule.
+            Some(token) if expected.fresh && self.can.tokens => {
+                let least = match self.slack.is_zero() {
+                    true => tokens::least(self.now, self.reports.unit),
+                    // The server's wall clock is not ours.
+                    false => 0,
+                };
+                self.tokens.granted(request.claims(), token, least)?;
+                tokens::choose(&mut self.table, request.id(), request.claims(), token);
+            }
+            token => same("the token", token, expected.token.filter(|_| self.can.tokens))?,
+        }
         self.remaining(found.remaining, expected.remaining)
     }
 
@@ -138,8 +137,7 @@ impl Judge<'_> {
             RefusalReason::Held(None) if !self.reports.holder => Ok(()),
             // If several end at the same time, any of them may be named.
             RefusalReason::Held(Some(named)) => {
-                let entry = self.table.entry(&expected.key);
-                let holders = || entry.into_iter().flat_map(|entry| &entry.holders);
+                let holders = || self.table.holders(&expected.key).iter();
                 let shown = |id: &Option<LeaseId>| {
                     let is_it = |stored: &&Holder| {
                         stored.id == *id && self.table.excludes(stored, self.now)
@@ -174,8 +172,9 @@ impl Judge<'_> {
                         Remaining::For(_) => "held",
                         Remaining::Never => "held for ever",
                     });
-                    if lease.raise().is_some() {
+                    if let Some(raise) = lease.raise() {
                         self.replies.0.push("raised");
+                        self.tokens.raised(lease.claims(), raise);
                     }
                     self.remaining(*found, *expected)?;
                 }
@@ -201,8 +200,7 @@ impl Judge<'_> {
         let marked = |key: &Key| self.marks.get(&(key.clone(), lease.id().clone()));
         // A mark that the table itself may drop at any time need not exist.
         let is_marked = |key: &Key| {
-            let holders = self.table.entry(key).map(|entry| &entry.holders);
-            holders.into_iter().flatten().any(|holder| {
+            self.table.holders(key).iter().any(|holder| {
                 holder.id.as_ref() == Some(lease.id())
                     && matches!(holder.state, State::Evicted(_))
                     && holder.expires.is_none_or(|end| self.now.boot < end)
@@ -212,7 +210,9 @@ impl Judge<'_> {
             Some(LostReason::Evicted(_)) => {
                 self.reports.evicted && lease.claims().keys().any(is_marked)
             }
-            Some(LostReason::Expired) => self.can.reports_expired,
+            Some(LostReason::Expired) => {
+                self.can.reports_expired && self.remembers(lease.id(), lease.claims().keys())
+            }
             _ => false,
         };
         self.replies.0.push(match expected {
@@ -223,6 +223,8 @@ impl Judge<'_> {
         match found {
             found if found == expected => Ok(()),
             None | Some(LostReason::Gone) if !must_tell => Ok(()),
+            // Of a lease whose mark is gone, other keys may have a record that is over.
+            Some(LostReason::Expired) if !must_tell && self.has_expired(lease) => Ok(()),
             Some(LostReason::Evicted(why))
                 if lease.claims().keys().any(|key| marked(key) == Some(why)) =>
             {
@@ -238,9 +240,12 @@ impl Judge<'_> {
         reply: &leasehold_core::Result<ReleaseReply>,
     ) -> Comparison {
         let found = &answered(reply)?.leases;
+        let may_tell = |lease: &ReleaseEntry| self.remembers(lease.id(), lease.keys().iter());
+        let may_tell: Vec<_> = request.leases().iter().map(may_tell).collect();
         let expected = self.table.release(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
-        for (found, expected) in found.iter().zip(&expected) {
+        for ((found, expected), may_tell) in found.iter().zip(&expected).zip(may_tell) {
+            let must_tell = self.can.reports_expired && may_tell;
             self.replies.0.push(match expected {
                 ReleaseOutcome::Released => "released",
                 ReleaseOutcome::Kept(_) => "kept",
@@ -255,8 +260,7 @@ impl Judge<'_> {
                 (ReleaseOutcome::Released, ReleaseOutcome::Released)
                 | (ReleaseOutcome::NotHeld, ReleaseOutcome::NotHeld) => {}
                 (ReleaseOutcome::Expired, ReleaseOutcome::Expired) if self.can.reports_expired => {}
-                (ReleaseOutcome::NotHeld, ReleaseOutcome::Expired) if !self.can.reports_expired => {
-                }
+                (ReleaseOutcome::NotHeld, ReleaseOutcome::Expired) if !must_tell => {}
                 (found, expected) => return differs(found, expected),
             }
         }
@@ -269,6 +273,7 @@ impl Judge<'_> {
         reply: &leasehold_core::Result<EvictReply>,
     ) -> Comparison {
         let found = answered(reply)?;
+        let gone = self.may_be_gone();
         let expected = self.table.evict(request, self.now);
         if let EvictScope::Exactly { reason, .. } = request.scope() {
             for target in &expected.removed {
@@ -284,7 +289,7 @@ impl Judge<'_> {
         });
         same("more", found.more, expected.more)?;
         same("counters forgotten", found.counters_forgotten, 0)?;
-        self.targets(&found.removed, &expected.removed)
+        self.targets(&found.removed, &expected.removed, &gone)
     }
 
     pub(super) fn purge(
@@ -294,29 +299,71 @@ impl Judge<'_> {
     ) -> Comparison {
         let (removed, forgotten) = answered(reply)?;
         let all = EvictRequest::expired(filter.clone()).with_limit(usize::MAX);
+        let gone = self.may_be_gone();
         let expected = self.table.evict(&all, self.now);
         if !expected.removed.is_empty() {
             self.replies.0.push("purged");
         }
-        if expected.counters_forgotten > 0 {
-            self.replies.0.push("forgot a counter");
-        }
         if self.can.tokens {
-            same("counters forgotten", *forgotten, expected.counters_forgotten)?;
+            let expected = self.tokens.forget(filter, &self.table, self.now);
+            if expected > 0 {
+                self.replies.0.push("forgot a counter");
+            }
+            same("counters forgotten", *forgotten, expected)?;
         }
-        self.targets(removed, &expected.removed)
+        self.targets(removed, &expected.removed, &gone)
     }
 
     /// Both name the same records; a store that does not remember expired ones may name fewer.
-    fn targets(&self, found: &[EvictTarget], expected: &[EvictTarget]) -> Comparison {
-        let names = |targets: &[EvictTarget]| -> BTreeSet<(Key, Option<LeaseId>)> {
+    fn targets(
+        &self,
+        found: &[EvictTarget],
+        expected: &[EvictTarget],
+        gone: &BTreeSet<Name>,
+    ) -> Comparison {
+        let names = |targets: &[EvictTarget]| -> BTreeSet<Name> {
             targets.iter().map(|target| (target.key.clone(), target.id.clone())).collect()
         };
-        let (found, expected) = (names(found), names(expected));
+        let (found, mut expected) = (names(found), names(expected));
         if !self.can.reports_expired && found.is_subset(&expected) {
             return Ok(());
         }
+        expected.retain(|name| found.contains(name) || !gone.contains(name));
         same("what was removed", found, expected)
+    }
+
+    /// The records that a store may have forgotten by now, however well it remembers.
+    fn may_be_gone(&self) -> BTreeSet<Name> {
+        let records = self.table.entries().flat_map(|(key, holders)| {
+            holders
+                .iter()
+                .filter(|holder| self.is_forgotten(holder))
+                .map(move |holder| (key, holder))
+        });
+        records.map(|(key, holder)| (key.clone(), holder.id.clone())).collect()
+    }
+
+    fn is_forgotten(&self, holder: &Holder) -> bool {
+        holder.expires.is_some_and(|end| end + TELL_EXPIRED_FOR <= self.now.boot + self.slack)
+    }
+
+    fn has_expired(&self, lease: &RenewEntry) -> bool {
+        lease.claims().keys().flat_map(|key| self.table.holders(key)).any(|holder| {
+            holder.id.as_ref() == Some(lease.id())
+                && holder.state == State::Held
+                && holder.expires.is_some_and(|end| end <= self.now.boot)
+        })
+    }
+
+    /// Whether the lease ended so recently on one of the keys that the store must remember it.
+    fn remembers<'a>(&self, id: &LeaseId, mut keys: impl Iterator<Item = &'a Key>) -> bool {
+        keys.any(|key| {
+            self.table.holders(key).iter().any(|holder| {
+                holder.id.as_ref() == Some(id)
+                    && holder.expires.is_some_and(|end| end <= self.now.boot)
+                    && !self.is_forgotten(holder)
+            })
+        })
     }
 
     pub(super) fn list(
@@ -329,12 +376,12 @@ impl Judge<'_> {
         self.replies.0.push(if pages > 1 { "listed in pages" } else { "listed" });
         let all = ListRequest::new(filter.clone()).with_limit(usize::MAX);
         let mut shown = Table::default();
-        for (key, Entry { counter, holders }) in self.table.entries() {
+        for (key, holders) in self.table.entries() {
             let holders = holders.iter().cloned().map(|holder| self.shown(holder)).collect();
-            shown.insert(key.clone(), Entry { counter: *counter, holders });
+            shown.insert(key.clone(), holders);
         }
         let page = shown.list(&all, self.now).map_err(|error| format!("{error:?}"))?;
-        let by_name = |records: &[Record]| -> BTreeMap<(Key, Option<LeaseId>), Record> {
+        let by_name = |records: &[Record]| -> BTreeMap<Name, Record> {
             let named = records.iter().cloned();
             named.map(|record| ((record.key.clone(), record.id.clone()), record)).collect()
         };
@@ -342,9 +389,11 @@ impl Judge<'_> {
         if expected.values().any(|record| !record.is_live()) {
             self.replies.0.push("listed expired");
         }
-        if !self.can.reports_expired {
-            expected.retain(|name, record| record.is_live() || found.contains_key(name));
-        }
+        let gone = self.may_be_gone();
+        let may_miss = |name: &Name, record: &Record| {
+            !record.is_live() && (!self.can.reports_expired || gone.contains(name))
+        };
+        expected.retain(|name, record| !may_miss(name, record) || found.contains_key(name));
         if !found.keys().eq(expected.keys()) {
             let names = |records: BTreeMap<_, Record>| records.into_keys().collect::<Vec<_>>();
             return same("the records", names(found), names(expected));
@@ -413,7 +462,7 @@ impl Judge<'_> {
         let expected = Observation::of_table(&self.table, self.now);
         same("the live rows", rows(seen), rows(&expected))?;
         match self.can.tokens {
-            true => same("the counters", &seen.counters, &expected.counters),
+            true => self.tokens.observed(seen),
             false => Ok(()),
         }
     }

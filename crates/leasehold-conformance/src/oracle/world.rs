@@ -7,6 +7,7 @@ use leasehold_core::{
 };
 
 use crate::oracle::judge::{Judge, Marks, Replies};
+use crate::oracle::tokens::Tokens;
 use crate::real_time::RealTime;
 use crate::{Backing, Failure, Reports, Restarted, Result, Time, WallStep};
 
@@ -38,6 +39,7 @@ pub(super) struct World<B: Backing> {
     pub(super) reports: Reports,
     pub(super) table: Table,
     marks: Marks,
+    pub(super) tokens: Tokens,
     /// Whether it is known when the store forgets counters.
     pub(super) forgetting: bool,
     pub(super) time: Time,
@@ -49,13 +51,17 @@ pub(super) struct World<B: Backing> {
     pub(super) replies: BTreeMap<&'static str, usize>,
 }
 
+/// The rules of an empty store.
+fn rules(can: &Capabilities) -> Table {
+    Table::default().with_margin(can.margin).with_max_holders(can.max_holders)
+}
+
+fn tokens(forgetting: bool) -> Tokens {
+    Tokens::new(forgetting.then_some(FORGET_AFTER))
+}
+
 impl<B: Backing> World<B> {
-    pub(super) async fn new(
-        backing: B,
-        reports: Reports,
-        table: Table,
-        forgetting: bool,
-    ) -> Result<Self> {
+    pub(super) async fn new(backing: B, reports: Reports, forgetting: bool) -> Result<Self> {
         let store = backing.client().await?;
         store.prepare().await?;
         let time = backing.time();
@@ -69,8 +75,9 @@ impl<B: Backing> World<B> {
             store,
             can,
             reports,
-            table: table.with_margin(can.margin).with_max_holders(can.max_holders),
+            table: rules(&can),
             marks: Marks::new(),
+            tokens: tokens(forgetting),
             forgetting,
             steps_wall: reports.own_clock && matches!(time, Time::Manual(_)),
             time,
@@ -119,7 +126,7 @@ impl<B: Backing> World<B> {
             ("listed in pages", true),
             ("listed expired", can.reports_expired),
             ("purged", can.reports_expired),
-            ("forgot a counter", self.forgetting && is_manual),
+            ("forgot a counter", self.forgetting && can.tokens && is_manual),
             ("evicted", true),
             ("evicted nothing", true),
             ("unsupported", lacks),
@@ -251,12 +258,7 @@ impl<B: Backing> World<B> {
             Restarted::Persisted => {}
             Restarted::Forgot => {
                 self.marks.clear();
-                let forget_after = self.forgetting.then_some(FORGET_AFTER);
-                let table = Table::default()
-                    .with_margin(self.can.margin)
-                    .with_max_holders(self.can.max_holders);
-                self.table =
-                    if self.forgetting { table.with_forget_after(forget_after) } else { table };
+                (self.table, self.tokens) = (rules(&self.can), tokens(self.forgetting));
             }
             Restarted::CannotHere(_) | Restarted::NotTried => {
                 self.restarts = false;
@@ -301,6 +303,7 @@ impl<B: Backing> World<B> {
             let mut judge = Judge {
                 table: self.table.clone(),
                 marks: self.marks.clone(),
+                tokens: self.tokens.clone(),
                 now: at,
                 can: &self.can,
                 reports: &self.reports,
@@ -309,8 +312,8 @@ impl<B: Backing> World<B> {
             };
             match rule(&mut judge, &reply) {
                 Ok(()) => {
-                    let Judge { table, marks, replies, .. } = judge;
-                    (self.table, self.marks) = (table, marks);
+                    let Judge { table, marks, tokens, replies, .. } = judge;
+                    (self.table, self.marks, self.tokens) = (table, marks, tokens);
                     for reply in replies.0 {
                         *self.replies.entry(reply).or_default() += 1;
                     }
@@ -343,7 +346,7 @@ impl<B: Backing> World<B> {
 
     fn end_of_a_term(&self, from: Now, to: Now) -> Option<Duration> {
         let margin = self.tick / 2;
-        let holders = self.table.entries().flat_map(|(_, entry)| &entry.holders);
+        let holders = self.table.entries().flat_map(|(_, holders)| holders);
         let mut ends = holders.filter_map(|holder| holder.expires);
         ends.find(|end| *end + margin > from.boot && *end < to.boot + margin)
     }

@@ -156,7 +156,7 @@ planted! {
     refusal_takes_the_free_keys: RefusalTakesTheFreeKeys
         => "c02_one_held_key_refuses_all", "oracle";
     refusal_draws_a_token: RefusalDrawsAToken
-        => "c02_refusal_changes_no_counter", "oracle";
+        => "c02_refusal_mints_no_token", "oracle";
     broken_lease_is_renewed: BrokenLeaseIsRenewed
         => "c03b_renewal_of_a_broken_lease_drops_the_rest", "oracle";
     broken_lease_is_confirmed: BrokenLeaseIsConfirmed
@@ -192,7 +192,7 @@ planted! {
     token_is_drawn_before_the_key_is_won: TokenIsDrawnBeforeTheKeyIsWon
         => "history";
     raise_leaves_the_counter: RaiseLeavesTheCounter
-        => "c07_a_raise_raises_lease_and_counter", "oracle";
+        => "c07_a_raise_raises_every_later_token", "oracle";
     raise_lowers: RaiseLowers
         => "c07_a_raise_never_lowers", "oracle";
     counter_is_forgotten_at_once: CounterIsForgottenAtOnce

@@ -66,7 +66,7 @@ impl RenewEntry {
         self
     }
 
-    /// Raises the keys' counters and the lease's own token to at least `token`.
+    /// Raises what the keys' next tokens are above, and the lease's own token, to at least `token`.
     #[must_use]
     pub fn with_token_raised_to(mut self, token: FencingToken) -> Self {
         self.raise = Some(token);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::entry::expiry;
-use super::{Holder, State, Table};
+use super::{Holder, MOST_OF_CLOCK, State, Table};
 use crate::{
     AcquireReply, AcquireRequest, Claim, Error, FencingToken, Granted, LeaseId, Mode, Now,
     RefusalReason, Refused, Remaining, Result,
@@ -35,7 +35,7 @@ impl Table {
     ) -> Result<Option<Granted>> {
         let (id, claims) = (request.id(), request.claims());
         let held: Vec<_> = self
-            .holders(id, claims.keys())
+            .of_lease(id, claims.keys())
             .map(|holder| holder.filter(|holder| holder.is_held(now)))
             .collect();
         for (claim, holder) in claims.iter().zip(&held) {
@@ -50,8 +50,7 @@ impl Table {
         }
         let mut remaining = Remaining::Never;
         for key in claims.keys() {
-            let holder = self.keys.get_mut(key).and_then(|entry| entry.holder_mut(id));
-            if let Some(holder) = holder {
+            if let Some(holder) = self.of_lease_mut(id, key) {
                 holder.extend(Some(expiry(now, term)), now);
                 remaining = remaining.min(holder.remaining(now));
             }
@@ -76,13 +75,13 @@ impl Table {
 
     /// The live holder whose end the claim awaits.
     fn blocker(&self, id: &LeaseId, claim: &Claim, now: Now) -> Option<&Holder> {
-        let entry = self.keys.get(&claim.key)?;
+        let holders = self.holders(&claim.key);
         let end = |holder: &&Holder| holder.awaited(now, self.margin);
         // The id's own expired record blocks others and not the id.
         let own_and_over =
             |holder: &&Holder| holder.id.as_ref() == Some(id) && holder.is_expired(now);
         let excludes = |holder: &&Holder| holder.excludes(now, self.margin);
-        let live = || entry.holders.iter().filter(excludes).filter(|holder| !own_and_over(holder));
+        let live = || holders.iter().filter(excludes).filter(|holder| !own_and_over(holder));
         match claim.mode.limited_to(self.max_holders) {
             Mode::Exclusive => live().max_by_key(end),
             Mode::Shared { max } => {
@@ -101,28 +100,20 @@ impl Table {
         }
     }
 
-    /// C7: one token for all keys, advanced after they are won. C8: only expired records make room.
+    /// C7: one token for all keys, minted after they are won. C8: only expired records make room.
     fn grant(&mut self, request: &AcquireRequest, term: Duration, now: Now) -> Result<Granted> {
         let (claims, margin) = (request.claims(), self.margin);
-        let highest = claims
-            .keys()
-            .filter_map(|key| self.keys.get(key))
-            .map(|entry| entry.counter)
-            .max()
-            .unwrap_or(0);
-        let token = FencingToken::new(now.wall_micros.max(highest + 1)).map_err(|_| {
-            Error::corrupt(format!(
-                "the token counter of {:?} has reached its maximum ({highest})",
-                claims.first().key
-            ))
+        let next = self.mark.saturating_add(1).max(now.wall_micros.min(MOST_OF_CLOCK));
+        let token = FencingToken::new(next).map_err(|_| {
+            Error::corrupt(format!("the tokens have reached their maximum ({})", self.mark))
         })?;
+        self.mark = token.get();
         for claim in claims {
-            let entry = self.keys.entry(claim.key.clone()).or_default();
-            entry.counter = token.get();
-            entry.holders.retain(|holder| {
+            let holders = self.keys.entry(claim.key.clone()).or_default();
+            holders.retain(|holder| {
                 !holder.is_spent(now, margin) && holder.id.as_ref() != Some(request.id())
             });
-            entry.holders.push(Holder {
+            holders.push(Holder {
                 id: Some(request.id().clone()),
                 mode: match claim.mode {
                     Mode::Exclusive => Mode::Exclusive,

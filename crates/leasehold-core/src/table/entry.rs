@@ -1,19 +1,10 @@
 use std::time::Duration;
 
+use super::TELL_EXPIRED_FOR;
 use crate::term::micros_up;
 use crate::{
     FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Record, RecordTerm, Remaining,
 };
-
-/// The state of one key.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "stores load and save every field")]
-pub struct Entry {
-    /// The highest token of the key; 0 if it never had one.
-    pub counter: u64,
-    /// The records of the key; at most one per lease.
-    pub holders: Vec<Holder>,
-}
 
 /// One lease on one key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,16 +42,6 @@ pub enum State {
     Evicted(Option<Reason>),
 }
 
-impl Entry {
-    pub(super) fn holder(&self, id: &LeaseId) -> Option<&Holder> {
-        self.holders.iter().find(|holder| holder.id.as_ref() == Some(id))
-    }
-
-    pub(super) fn holder_mut(&mut self, id: &LeaseId) -> Option<&mut Holder> {
-        self.holders.iter_mut().find(|holder| holder.id.as_ref() == Some(id))
-    }
-}
-
 impl Holder {
     /// True if it excludes others, on a store without a margin. At exactly its term it has ended (C6).
     pub fn is_live(&self, now: Now) -> bool {
@@ -79,6 +60,11 @@ impl Holder {
             State::Evicted(_) => self.is_over(now),
             State::Held | State::Kept => !self.excludes(now, margin),
         }
+    }
+
+    /// True if nothing needs to be told of it any more.
+    pub(super) fn is_forgotten(&self, now: Now) -> bool {
+        self.expires.is_some_and(|expires| expires.saturating_add(TELL_EXPIRED_FOR) <= now.boot)
     }
 
     /// How long it excludes others.

@@ -1,5 +1,5 @@
 use super::entry::expiry;
-use super::{State, TELL_EVICTED_FOR, Table, may_forget};
+use super::{State, TELL_EVICTED_FOR, Table};
 use crate::{EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, Now, Reason};
 
 impl Table {
@@ -21,50 +21,44 @@ impl Table {
 
     fn evict_expired(&mut self, filter: &Filter, limit: usize, now: Now) -> EvictReply {
         let wanted = filter.clone().with_expired(Expired::In);
-        let (forget_after, margin) = (self.forget_after, self.margin);
-        let (mut removed, mut forgotten) = (Vec::new(), 0);
-        self.keys.retain(|key, entry| {
-            entry.holders.retain(|holder| match holder.record(key, now) {
-                None => !holder.is_spent(now, margin),
-                Some(record)
-                    if holder.is_spent(now, margin)
-                        && wanted.matches(&record)
-                        && removed.len() + forgotten < limit =>
-                {
-                    removed.push(EvictTarget::of(&record));
-                    false
-                }
-                Some(_) => true,
-            });
-            let forget = entry.holders.is_empty()
-                && filter.matches_counter(key)
-                && may_forget(entry.counter, now.wall_micros, forget_after)
-                && removed.len() + forgotten < limit;
-            forgotten += usize::from(forget);
-            !forget
+        let (margin, mut removed) = (self.margin, Vec::new());
+        self.retain(|key, holder| match holder.record(key, now) {
+            None => !holder.is_spent(now, margin),
+            Some(record)
+                if holder.is_spent(now, margin)
+                    && wanted.matches(&record)
+                    && removed.len() < limit =>
+            {
+                removed.push(EvictTarget::of(&record));
+                false
+            }
+            Some(_) => true,
         });
-        let more = removed.len() + forgotten == limit;
-        EvictReply::new(removed, forgotten, more)
+        let more = removed.len() == limit;
+        EvictReply::new(removed, 0, more)
     }
 
     fn evict_exactly(&mut self, target: &EvictTarget, reason: Option<&Reason>, now: Now) -> bool {
-        let Some(entry) = self.keys.get_mut(&target.key) else {
+        let Some(holders) = self.keys.get_mut(&target.key) else {
             return false;
         };
-        let Some(at) = entry.holders.iter().position(|holder| {
+        let Some(at) = holders.iter().position(|holder| {
             holder.id == target.id
                 && target.token.is_none_or(|token| holder.token == token)
                 && !matches!(holder.state, State::Evicted(_))
         }) else {
             return false;
         };
-        let holder = &mut entry.holders[at];
+        let holder = &mut holders[at];
         if holder.is_held(now) && holder.id.is_some() {
             let tell_until = expiry(now, TELL_EVICTED_FOR);
             holder.expires = Some(holder.expires.map_or(tell_until, |at| at.min(tell_until)));
             holder.state = State::Evicted(reason.cloned());
         } else {
-            entry.holders.remove(at);
+            holders.remove(at);
+            if holders.is_empty() {
+                self.keys.remove(&target.key);
+            }
         }
         true
     }

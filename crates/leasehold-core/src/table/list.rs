@@ -11,11 +11,11 @@ impl Table {
     pub fn list(&self, request: &ListRequest, now: Now) -> Result<ListReply> {
         let after = request.cursor().map(Cursor::position).transpose()?;
         let mut page = Page::new(request, request.cursor().cloned());
-        for (key, entry) in &self.keys {
+        for (key, holders) in &self.keys {
             if after.as_ref().is_some_and(|(last, _)| key < last) {
                 continue;
             }
-            let records = entry.holders.iter().filter_map(|holder| holder.record(key, now));
+            let records = holders.iter().filter_map(|holder| holder.record(key, now));
             let mut of_key: Vec<_> =
                 records.map(|record| (Cursor::after(&record), record)).collect();
             of_key.sort_by(|(one, _), (other, _)| one.cmp(other));

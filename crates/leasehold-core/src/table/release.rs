@@ -13,7 +13,7 @@ impl Table {
     fn release_one(&mut self, ending: &ReleaseEntry, now: Now) -> ReleaseOutcome {
         let (id, keys, token) = (ending.id(), ending.keys(), ending.token());
         let found: Vec<_> = self
-            .holders(id, keys.iter())
+            .of_lease(id, keys.iter())
             .map(|holder| holder.filter(|holder| holder.has(token)))
             .collect();
         let all_held = found.iter().all(|h| h.is_some_and(|h| h.is_held(now)));
@@ -27,8 +27,7 @@ impl Table {
             Some(keep) if all_held => {
                 let until = expiry(now, keep);
                 for key in keys {
-                    let holder = self.keys.get_mut(key).and_then(|entry| entry.holder_mut(id));
-                    if let Some(holder) = holder {
+                    if let Some(holder) = self.of_lease_mut(id, key) {
                         holder.state = State::Kept;
                         holder.expires = Some(until);
                     }

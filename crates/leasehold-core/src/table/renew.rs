@@ -1,6 +1,8 @@
 use super::entry::expiry;
-use super::{State, Table};
-use crate::{LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest};
+use super::{MOST_OF_CLOCK, MOST_RAISE, State, Table};
+use crate::{
+    Error, LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
+};
 
 impl Table {
     /// Extends leases; each has its own outcome (C3b, C6).
@@ -10,8 +12,11 @@ impl Table {
 
     fn renew_one(&mut self, renewal: &RenewEntry, now: Now) -> RenewOutcome {
         let (id, claims, token) = (renewal.id(), renewal.claims(), renewal.token());
+        if let Err(error) = self.admit_raise(renewal) {
+            return RenewOutcome::Failed(error);
+        }
         let mut whole = true;
-        for (claim, holder) in claims.iter().zip(self.holders(id, claims.keys())) {
+        for (claim, holder) in claims.iter().zip(self.of_lease(id, claims.keys())) {
             match holder.filter(|holder| holder.is_held(now) && holder.has(token)) {
                 None => whole = false,
                 Some(holder) if !holder.mode.same_kind(claim.mode) => {
@@ -26,13 +31,12 @@ impl Table {
             return RenewOutcome::Lost(Some(reason));
         }
         let to = renewal.term().duration().map(|to| expiry(now, to));
+        if let Some(raise) = renewal.raise() {
+            self.mark = self.mark.max(raise.get());
+        }
         let mut remaining = Remaining::Never;
         for key in claims.keys() {
-            let Some(entry) = self.keys.get_mut(key) else { continue };
-            if let Some(raise) = renewal.raise() {
-                entry.counter = entry.counter.max(raise.get());
-            }
-            if let Some(holder) = entry.holder_mut(id) {
+            if let Some(holder) = self.of_lease_mut(id, key) {
                 holder.extend(to, now);
                 holder.token = holder.token.max(renewal.raise().unwrap_or(holder.token));
                 remaining = remaining.min(holder.remaining(now));
@@ -41,9 +45,22 @@ impl Table {
         RenewOutcome::Held(remaining)
     }
 
+    /// C7: a raise far above all tokens is a mistake that would end every key.
+    fn admit_raise(&self, renewal: &RenewEntry) -> Result<()> {
+        let most = self.mark.max(MOST_OF_CLOCK).saturating_add(MOST_RAISE);
+        match renewal.raise() {
+            Some(raise) if raise.get() > most => Err(Error::invalid_input(format!(
+                "the token of lease {} must be raised to {raise}, but the highest that may be is {most}; take the \
+                 token that the lease has elsewhere",
+                renewal.id()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn lost_reason(&self, renewal: &RenewEntry, now: Now) -> LostReason {
         let mut reason = LostReason::Gone;
-        let found = self.holders(renewal.id(), renewal.claims().keys()).flatten();
+        let found = self.of_lease(renewal.id(), renewal.claims().keys()).flatten();
         for holder in found.filter(|holder| holder.has(renewal.token())) {
             match &holder.state {
                 State::Evicted(why) => return LostReason::Evicted(why.clone()),

@@ -6,7 +6,7 @@ mod renew_and_release;
 
 use std::time::Duration;
 
-use super::{Entry, Holder, State, Table, may_forget};
+use super::{FORGET_AFTER, Holder, MOST_OF_CLOCK, MOST_RAISE, State, Table, may_forget};
 use crate::{
     AcquireReply, AcquireRequest, Claims, EvictRequest, EvictTarget, FencingToken, Granted,
     GroupName, Key, LeaseId, Mode, Note, Now, Reason, RecordTerm, Refused, Remaining, Result, Ttl,
@@ -64,13 +64,17 @@ fn in_state(state: State, holder: Holder) -> Holder {
 
 /// Gives `key` these holders.
 fn put(table: &mut Table, name: &str, holders: impl Into<Vec<Holder>>) {
-    table.insert(key(name), Entry { counter: 7, holders: holders.into() });
+    table.insert(key(name), holders.into());
+}
+
+/// The keys that have a record.
+fn names(table: &Table) -> Vec<&str> {
+    table.entries().map(|(key, _)| key.as_str()).collect()
 }
 
 /// The leases that have a record on `key`.
 fn ids(table: &Table, name: &str) -> Vec<String> {
-    let holders = table.entry(&key(name)).into_iter().flat_map(|entry| &entry.holders);
-    holders.map(|holder| holder.id.as_ref().unwrap().to_string()).collect()
+    table.holders(&key(name)).iter().map(|holder| holder.id.as_ref().unwrap().to_string()).collect()
 }
 
 fn request(name: &str, names: &str, mode: Mode, term: Ttl) -> AcquireRequest {
@@ -156,16 +160,33 @@ fn a_counter_is_forgotten_only_when_it_is_older_than_requested() {
         assert_eq!(may_forget(counter, wall_micros, forget_after), forgotten, "{counter}");
     }
     let days = |days: u64| Some(Duration::from_secs(days * 86_400));
-    assert_eq!(Table::default().forget_after, days(30));
+    assert_eq!(Some(FORGET_AFTER), days(30));
 }
 
 #[test]
 fn the_state_of_every_key_can_be_read() {
     let mut table = Table::default();
     put(&mut table, "b", [holder("w", Mode::Exclusive, Some(9))]);
-    put(&mut table, "a", []);
+    put(&mut table, "a", [holder("v", Mode::Exclusive, Some(9))]);
     put(&mut table, "b", [holder("x", Mode::Exclusive, Some(9))]);
-    assert_eq!(table.entries().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    put(&mut table, "c", []);
+    assert_eq!(names(&table), ["a", "b"]);
     assert_eq!(ids(&table, "b"), ["x"]);
-    assert_eq!(table.entry(&key("c")), None);
+    assert!(table.holders(&key("c")).is_empty());
+    put(&mut table, "b", []);
+    assert_eq!(names(&table), ["a"]);
+}
+
+#[test]
+fn what_ended_an_hour_ago_is_forgotten() {
+    let of = |name, state, ends| in_state(state, holder(name, Mode::SHARED, ends));
+    let mut table = Table::default();
+    put(&mut table, "a", [of("over", State::Held, Some(5)), of("told", State::Held, Some(6))]);
+    put(&mut table, "b", [of("kept", State::Kept, Some(5))]);
+    put(&mut table, "c", [of("evicted", State::Evicted(None), Some(5))]);
+    put(&mut table, "d", [of("marked", State::Evicted(None), Some(6))]);
+    put(&mut table, "e", [of("forever", State::Held, None), of("held", State::Held, Some(9_999))]);
+    table.forget(at(3_605));
+    assert_eq!(names(&table), ["a", "d", "e"]);
+    assert_eq!((ids(&table, "a"), ids(&table, "e").len()), (vec!["told".into()], 2));
 }

@@ -1,6 +1,6 @@
 //! A node: the content of its `Table`, and the requests on their way to it.
 
-use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::table::{Holder, State};
 use leasehold_core::{
     AcquireReply, EvictRequest, EvictTarget, FencingToken, Mode, Note, ReleaseEntry,
     ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Table,
@@ -246,19 +246,18 @@ impl Node {
             state: if lease.is_evicted { State::Evicted(None) } else { State::Held },
         };
         let holders = self.leases.iter().map(holder).collect();
-        let mut table = Table::default().with_forget_after(None);
-        table.insert(names.key.clone(), Entry { counter: u64::from(self.counter), holders });
+        let mut table = Table::default().with_mark(u64::from(self.counter));
+        table.insert(names.key.clone(), holders);
         let answer = decide(&mut table);
-        let entry = table.entry(&names.key).expect("never forgotten");
         self.leases.clear();
-        self.leases.extend(entry.holders.iter().map(|holder| Lease {
+        self.leases.extend(table.holders(&names.key).iter().map(|holder| Lease {
             attempt: names.attempt(holder.id.as_ref().expect("every holder has one")),
             rest: whole_ticks(holder.expires.expect("finite").saturating_sub(NOW.boot)),
             token: if rules.fenced { small(holder.token.get()) } else { 0 },
             is_evicted: matches!(holder.state, State::Evicted(_)),
         }));
         self.leases.sort_unstable();
-        self.counter = if rules.fenced { small(entry.counter) } else { 0 };
+        self.counter = if rules.fenced { small(table.mark()) } else { 0 };
         answer
     }
 

@@ -1,8 +1,8 @@
-use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::table::{Holder, State};
 use leasehold_core::term::micros_up;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claim, Error, Granted, Key, LeaseId, Mode, ReleaseEntry,
-    Remaining, Result, Table,
+    Remaining, Result,
 };
 use leasehold_driver::Deadline;
 use mongodb::bson::oid::ObjectId;
@@ -14,6 +14,7 @@ use crate::commands::{Shows, Times, Updated};
 use crate::document::{Stored, without_placeholder};
 use crate::error::{of_key, unexpected};
 use crate::inner::{Inner, rest};
+use crate::keys::Keys;
 use crate::ops::Leases;
 use crate::pipeline;
 use crate::record::no_token;
@@ -155,10 +156,10 @@ impl Inner {
         request: &AcquireRequest,
         stored: Stored,
     ) -> Result<Option<AcquireReply>> {
-        let mut table = self.rules();
+        let mut table = self.rules().with_mark(stored.entry.counter);
         table.insert(
             claim.key.clone(),
-            without_namesakes(&stored.excluding(self.skew), request.id()),
+            without_namesakes(&stored.excluding(self.skew).holders, request.id()),
         );
         match table.acquire(request, stored.now)? {
             AcquireReply::Granted(_) => Ok(None),
@@ -173,16 +174,15 @@ impl Inner {
     ) -> Result<AcquireReply> {
         let keys: Vec<Key> = request.claims().keys().cloned().collect();
         let rules = self.rules();
-        let rule = |table: &mut Table, now| {
-            let mut tried = table.clone();
+        let rule = |loaded: &mut Keys, now| {
+            let mut tried = loaded.table.clone();
             for key in &keys {
-                if let Some(entry) = table.entry(key) {
-                    tried.insert(key.clone(), without_namesakes(entry, request.id()));
-                }
+                let holders = without_namesakes(tried.holders(key), request.id());
+                tried.insert(key.clone(), holders);
             }
             let ended = end_of(&tried, &keys, request.id());
             let reply = tried.acquire(request, now)?;
-            *table = tried;
+            loaded.table = tried;
             Ok((reply, ended))
         };
         loop {
@@ -207,12 +207,12 @@ impl Inner {
 }
 
 /// Another client's lock of this id is not this lease: it blocks it.
-fn without_namesakes(entry: &Entry, id: &LeaseId) -> Entry {
-    let mut entry = entry.clone();
-    for holder in entry.holders.iter_mut().filter(|holder| holder.token == no_token()) {
+fn without_namesakes(holders: &[Holder], id: &LeaseId) -> Vec<Holder> {
+    let mut holders = holders.to_vec();
+    for holder in holders.iter_mut().filter(|holder| holder.token == no_token()) {
         holder.id = holder.id.take().filter(|of_holder| of_holder != id);
     }
-    entry
+    holders
 }
 
 impl Stored {

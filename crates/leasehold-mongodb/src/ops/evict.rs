@@ -3,13 +3,14 @@ use std::time::Duration;
 
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, Key, Result, Table, worst,
+    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, Key, Result, worst,
 };
 use leasehold_driver::{Deadline, outliving};
 use mongodb::bson::{Bson, doc};
 
 use crate::change::Ends;
 use crate::inner::Inner;
+use crate::keys::Keys;
 use crate::pipeline;
 use crate::record::no_token;
 
@@ -58,7 +59,7 @@ impl Inner {
         request: &EvictRequest,
         until: Deadline,
     ) -> Result<EvictReply> {
-        let rule = |table: &mut Table, now| Ok(table.evict(request, now));
+        let rule = |loaded: &mut Keys, now| Ok(loaded.evict(request, self.forget_after, now));
         let keys = [key.clone()];
         let changed = self
             .commands
@@ -94,10 +95,9 @@ impl Inner {
                 };
                 let left = limit - reply.removed.len() - reply.counters_forgotten;
                 let one = EvictRequest::expired(wanted.clone()).with_limit(left);
-                let mut would = self.rules();
-                would.insert(key.clone(), stored.entry.clone());
-                let probe = would.evict(&one, stored.now);
-                let has_mark = would.entry(&key) != Some(&stored.entry);
+                let mut would = Keys::new(&self.rules(), [(key.clone(), stored.entry.clone())]);
+                let probe = would.evict(&one, self.forget_after, stored.now);
+                let has_mark = would.entry(&key).as_ref() != Some(&stored.entry);
                 if probe.removed.is_empty() && probe.counters_forgotten == 0 && !has_mark {
                     continue;
                 }

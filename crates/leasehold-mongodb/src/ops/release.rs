@@ -2,8 +2,7 @@ use std::time::Duration;
 
 use leasehold_core::table::State;
 use leasehold_core::{
-    Effect, Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Table,
-    each_or_worst,
+    Effect, Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, each_or_worst,
 };
 use leasehold_driver::Deadline;
 use mongodb::bson::oid::ObjectId;
@@ -15,6 +14,7 @@ use crate::commands::{Shows, Times};
 use crate::document::{Stored, ended_by};
 use crate::error::{perhaps_applied, unanswered};
 use crate::inner::Inner;
+use crate::keys::Keys;
 use crate::ops::Leases;
 use crate::pipeline;
 use crate::simple;
@@ -86,7 +86,7 @@ fn is_held(lease: &ReleaseEntry, stored: &Stored) -> bool {
 }
 
 impl Inner {
-    /// The server ends the lease by the rules of a [`Table`], which tells from the document before what the outcome is, unless
+    /// The server ends the lease by the rules of a [`Table`](leasehold_core::Table), which tells from the document before what the outcome is, unless
     /// the batch that was sent `after` all ended it.
     pub(crate) async fn release_one(
         &self,
@@ -118,7 +118,7 @@ impl Inner {
         }
         let stored = self.stored(key, &updated)?;
         let mut table = self.rules();
-        table.insert(key.clone(), stored.entry);
+        table.insert(key.clone(), stored.entry.holders);
         Ok(Some(only(table.release(&request, stored.now))))
     }
 
@@ -129,7 +129,7 @@ impl Inner {
         until: Deadline,
     ) -> Result<ReleaseOutcome> {
         let keys: Vec<Key> = lease.keys().to_vec();
-        let rule = |table: &mut Table, now| Ok(table.release(request, now));
+        let rule = |loaded: &mut Keys, now| Ok(loaded.table.release(request, now));
         let changed = self
             .commands
             .change(&keys, (&self.rules(), self.skew, Ends::OfTerms), until, rule)

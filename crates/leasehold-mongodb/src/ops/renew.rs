@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use leasehold_core::table::{Holder, State};
 use leasehold_core::{
     FencingToken, Key, LostReason, Now, ReleaseEntry, Remaining, RenewEntry, RenewOutcome,
-    RenewReply, RenewRequest, Result, Table, each_or_worst,
+    RenewReply, RenewRequest, Result, each_or_worst,
 };
 use leasehold_driver::{Deadline, outliving};
 use mongodb::bson::oid::ObjectId;
@@ -16,6 +16,7 @@ use crate::commands::{Shows, Times};
 use crate::document::Stored;
 use crate::error::of_key;
 use crate::inner::{Inner, rest};
+use crate::keys::Keys;
 use crate::ops::{Leases, alone};
 use crate::pipeline;
 use crate::record::no_token;
@@ -135,9 +136,9 @@ impl Inner {
     async fn renew_many(&self, lease: &RenewEntry, until: Deadline) -> Result<RenewOutcome> {
         let keys: Vec<Key> = lease.claims().keys().cloned().collect();
         let request = RenewRequest::new(vec![lease.clone()]);
-        let rule = |table: &mut Table, now| {
-            let ended = end_of(table, &keys, lease.id());
-            Ok((table.renew(&request, now), ended))
+        let rule = |loaded: &mut Keys, now| {
+            let ended = end_of(&loaded.table, &keys, lease.id());
+            Ok((loaded.table.renew(&request, now), ended))
         };
         let Changed { result: (reply, ended), now, took } = self
             .commands

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
-use leasehold_core::{ManualClock, table};
+use leasehold_core::ManualClock;
 use leasehold_testkit::settled::{Clients, Settled};
 
 use nodes::{Kind, Nodes};
@@ -49,10 +49,10 @@ struct State {
 }
 
 impl Quorum {
-    fn state(&self, forget_after: Duration) -> Result<State> {
+    fn state(&self) -> Result<State> {
         let clock = ManualClock::new();
         Ok(State {
-            nodes: Nodes::new(self.kind, self.count, forget_after, clock.clone())?,
+            nodes: Nodes::new(self.kind, self.count, clock.clone())?,
             clients: Clients::new(self.fenced, clock.clone()),
             clock,
         })
@@ -67,11 +67,11 @@ impl Subject for Quorum {
     }
 
     async fn open(&self) -> Result<State> {
-        self.state(table::FORGET_AFTER)
+        self.state()
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(self.state(forget_after)?))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {

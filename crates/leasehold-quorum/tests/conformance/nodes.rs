@@ -19,7 +19,6 @@ pub(crate) enum Kind {
 
 pub(crate) struct Nodes {
     count: usize,
-    forget_after: Duration,
     clock: ManualClock,
     place: Storage,
 }
@@ -32,14 +31,9 @@ enum Storage {
 }
 
 impl Nodes {
-    pub(crate) fn new(
-        kind: Kind,
-        count: usize,
-        forget_after: Duration,
-        clock: ManualClock,
-    ) -> Result<Self> {
+    pub(crate) fn new(kind: Kind, count: usize, clock: ManualClock) -> Result<Self> {
         let place = match kind {
-            Kind::Local => Storage::Memory(Mutex::new(locals(count, forget_after, &clock))),
+            Kind::Local => Storage::Memory(Mutex::new(locals(count, &clock))),
             Kind::Sqlite => {
                 let directory = tempfile::tempdir()?;
                 for node in 0..count {
@@ -48,7 +42,7 @@ impl Nodes {
                 Storage::Files(directory, Mutex::new("locks.db".to_owned()))
             }
         };
-        Ok(Self { count, forget_after, clock, place })
+        Ok(Self { count, clock, place })
     }
 
     /// Opens each node again.
@@ -60,8 +54,7 @@ impl Nodes {
                 Storage::Files(..) => {
                     let config = SqliteConfig::file(self.path(node))
                         .clock(Arc::new(self.clock.clone()))
-                        .timeout(Duration::from_secs(24 * 60 * 60))
-                        .forget_after(Some(self.forget_after));
+                        .timeout(Duration::from_secs(24 * 60 * 60));
                     AnyStore::new(config.connect().await?)
                 }
             });
@@ -87,7 +80,7 @@ impl Nodes {
     pub(crate) fn restart(&self) -> Result<Restarted> {
         match &self.place {
             Storage::Memory(nodes) => {
-                *lock(nodes) = locals(self.count, self.forget_after, &self.clock);
+                *lock(nodes) = locals(self.count, &self.clock);
                 Ok(Restarted::Forgot)
             }
             Storage::Files(_, name) => {
@@ -112,9 +105,8 @@ impl Nodes {
     }
 }
 
-fn locals(count: usize, forget_after: Duration, clock: &ManualClock) -> Vec<LocalStore> {
-    let one = |_| LocalStore::with_forget_after(Arc::new(clock.clone()), Some(forget_after));
-    (0..count).map(one).collect()
+fn locals(count: usize, clock: &ManualClock) -> Vec<LocalStore> {
+    (0..count).map(|_| LocalStore::with_clock(Arc::new(clock.clone()))).collect()
 }
 
 fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -30,8 +30,8 @@ impl Inner {
 fn named(rows: &Rows<'_>, keys: &[Key], request: &ListRequest) -> Result<ListReply> {
     let (mut table, mut unreadable) = (Table::default(), Vec::new());
     for key in keys.iter().collect::<BTreeSet<_>>() {
-        match rows.entry(key) {
-            Ok(entry) => entry.into_iter().for_each(|entry| table.insert(key.clone(), entry)),
+        match rows.holders(key) {
+            Ok(holders) => table.insert(key.clone(), holders),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 unreadable.push(Unreadable::new(key.as_str(), error));
             }

@@ -1,4 +1,4 @@
--- Everything that Leasehold keeps in a SQLite file: schema version 1 (PRAGMA user_version = 1) under the
+-- Everything that Leasehold keeps in a SQLite file: schema version 2 (PRAGMA user_version = 2) under the
 -- application id 0x4c736864, "Lshd". docs/stores/sqlite.md explains every column.
 -- {prefix} stands for the option prefix, "leasehold_" by default.
 
@@ -12,14 +12,13 @@ CREATE TABLE IF NOT EXISTS {prefix}boots (
     first_seen     INTEGER NOT NULL
 ) STRICT;
 
--- One row per key that was ever granted: its highest token outlives every lease.
-CREATE TABLE IF NOT EXISTS {prefix}keys (
-    key     TEXT    NOT NULL PRIMARY KEY CHECK (length(CAST(key AS BLOB)) BETWEEN 1 AND 1024),
-    counter INTEGER NOT NULL CHECK (counter BETWEEN 1 AND 9007199254740991)
-) STRICT, WITHOUT ROWID;
+-- One row: the highest token of any key, which outlives every lease. Nothing is kept of a key without one.
+CREATE TABLE IF NOT EXISTS {prefix}mark (
+    one  INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    mark INTEGER NOT NULL CHECK (mark BETWEEN 0 AND 9007199254740991)
+) STRICT;
 
--- Finds counters that may be forgotten without a look at the others.
-CREATE INDEX IF NOT EXISTS {prefix}keys_by_counter ON {prefix}keys (counter);
+INSERT OR IGNORE INTO {prefix}mark (one, mark) VALUES (1, 0);
 
 -- One row per lease and key.
 CREATE TABLE IF NOT EXISTS {prefix}holders (

@@ -104,7 +104,7 @@ async fn another_programs_database_is_left_unchanged() {
         "CREATE TABLE theirs (a)",
         "PRAGMA application_id = 7",
         "PRAGMA user_version = 3",
-        "CREATE TABLE leasehold_keys (key TEXT)",
+        "CREATE TABLE leasehold_mark (one TEXT)",
     ] {
         let place = Workplace::new();
         place.raw().execute_batch(statements).unwrap();
@@ -119,20 +119,20 @@ async fn another_programs_database_is_left_unchanged() {
 async fn a_newer_schema_names_both_versions() {
     let place = Workplace::new();
     place.open().await.close_database().await;
-    place.change("PRAGMA user_version = 2");
-    assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "versions up to 1"]);
+    place.change("PRAGMA user_version = 3");
+    assert_error(&open_error(&place.path).await, Incompatible, &["version 3", "versions up to 2"]);
     place.change("PRAGMA user_version = 0");
     assert_error(&open_error(&place.path).await, Corrupt, &["user_version"]);
 }
 
 #[tokio::test]
 async fn a_dropped_table_is_not_created_again() {
-    for table in ["boots", "keys", "holders"] {
+    for table in ["boots", "mark", "holders"] {
         let place = Workplace::new();
         let store = place.open().await;
         grant(&store, "a", "k").await;
         place.change(&format!("DROP TABLE leasehold_{table}"));
-        let fragment = ["schema version 1", "dropped", "restore it"];
+        let fragment = ["schema version 2", "dropped", "restore it"];
         assert_error(&acquire(&store, "b", "k").await.unwrap_err(), Corrupt, &fragment);
         assert_error(&store.prepare().await.unwrap_err(), Corrupt, &fragment);
         assert_error(&open_error(&place.path).await, Corrupt, &fragment);
@@ -177,9 +177,6 @@ async fn values_that_leasehold_cannot_have_written() {
         ("UPDATE leasehold_holders SET group_name = ''", "group_name"),
         ("UPDATE leasehold_holders SET comment = char(10)", "comment"),
         ("UPDATE leasehold_holders SET pid = -1", "Leasehold cannot have written"),
-        ("UPDATE leasehold_keys SET counter = 0", "counter"),
-        ("UPDATE leasehold_keys SET counter = 1", "counter"),
-        ("DELETE FROM leasehold_keys", "counter"),
     ] {
         let place = Workplace::new();
         let store = place.open().await;
@@ -188,18 +185,31 @@ async fn values_that_leasehold_cannot_have_written() {
         let error = acquire(&store, "b", "k").await.unwrap_err();
         assert_error(&error, Corrupt, &[fragment, "remove that row"]);
         grant(&store, "b", "another key").await;
-        if !fragment.contains("counter") {
-            is_unreadable(&store, "k").await;
-        }
+        is_unreadable(&store, "k").await;
         place.clock.advance(60 * SECOND);
         grant(&store, "b", "live").await;
-        let is_sound = ["UPDATE leasehold_keys SET counter = 1", "DELETE FROM leasehold_keys"];
-        purge_leaves(&store, if is_sound.contains(&change) { &[] } else { &["k"] }).await;
+        purge_leaves(&store, &["k"]).await;
         assert_eq!(
             count(&place.raw(), "leasehold_holders WHERE key <> 'k'"),
             1,
             "others are purged"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_mark_below_a_token() {
+    for change in [
+        "UPDATE leasehold_mark SET mark = 0",
+        "UPDATE leasehold_mark SET mark = -1",
+        "DELETE FROM leasehold_mark",
+    ] {
+        let place = Workplace::new();
+        let store = place.open().await;
+        grant(&store, "a", "k").await;
+        place.change(&format!("PRAGMA ignore_check_constraints = ON; {change}"));
+        let error = acquire(&store, "b", "k").await.unwrap_err();
+        assert_error(&error, Corrupt, &["the mark of all tokens", "restore it"]);
     }
 }
 

@@ -10,5 +10,7 @@ mod quirks;
 mod rules;
 mod scans;
 mod together;
+mod upgrade;
+mod version_1;
 mod waiting;
 mod wakeups;

@@ -26,7 +26,7 @@ async fn all_files_are_0600() {
     }
     let health = store.check().await.unwrap();
     assert_eq!((health.level, health.durable), (Level::Fenced, true), "{health:?}");
-    assert_eq!((health.schema, health.hazards), (Some(1), vec![]));
+    assert_eq!((health.schema, health.hazards), (Some(2), vec![]));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn the_file_has_the_application_id_and_durable_settings() {
     let _store = place.open().await;
     let raw = place.raw();
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("application_id"), pragma("user_version")), (0x4c73_6864, 1));
+    assert_eq!((pragma("application_id"), pragma("user_version")), (0x4c73_6864, 2));
     let mode: String = raw.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
     assert_eq!(mode, "wal");
 }
@@ -183,7 +183,7 @@ async fn prepare_writes_only_what_is_missing() {
     store.prepare().await.unwrap();
     place.open().await;
     assert_eq!(data_version(&raw), before);
-    for table in ["boots", "keys", "holders"] {
+    for table in ["boots", "mark", "holders"] {
         raw.execute_batch(&format!("DROP TABLE leasehold_{table}")).unwrap();
     }
     store.prepare().await.unwrap();

@@ -1,8 +1,9 @@
-//! Operations on the whole database: pages, the removal of expired records, the forgetting of counters.
+//! Operations on the whole database: pages and the removal of expired records.
 
 use std::time::Duration;
 
 use crate::common::{SECOND, Workplace, acquire, count, grant, id, key, release};
+use leasehold_core::table::TELL_EXPIRED_FOR;
 use leasehold_core::{Claims, Mode, RenewOutcome};
 use leasehold_core::{
     Clock, Cursor, EvictReply, EvictRequest, EvictTarget, Expired, Filter, GroupName, LeaseId,
@@ -11,19 +12,17 @@ use leasehold_core::{
 };
 use leasehold_sqlite::SqliteStore;
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// Adds keys `k000000`, … each with a holder `h` in a group. A thousand terms end in each µs.
 fn fill(place: &Workplace, records: usize, group: &str) {
     let (boot, wall) = (place.clock.now().as_micros(), 1_767_225_600_000_000_u64);
     place.change(&format!(
         "BEGIN;
          WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {records})
-         INSERT INTO leasehold_keys SELECT format('k%06d', i), {wall} FROM n;
          INSERT INTO leasehold_holders (key, id, mode, state, token, epoch, expires, granted_at, group_name)
-         SELECT key, CAST('h' AS BLOB), 'exclusive', 'held', {wall}, 1,
+         SELECT format('k%06d', i), CAST('h' AS BLOB), 'exclusive', 'held', {wall}, 1,
                 {boot} + 1 + row_number() OVER () / 1000, {wall}, '{group}'
-         FROM leasehold_keys;
+         FROM n;
+         UPDATE leasehold_mark SET mark = {wall};
          COMMIT;"
     ));
 }
@@ -108,7 +107,7 @@ async fn expired_records_are_removed_in_steps_and_live_ones_stay() {
         assert_eq!(counts, (removed, 0, more));
     }
     let raw = place.raw();
-    assert_eq!((count(&raw, "leasehold_holders"), count(&raw, "leasehold_keys")), (1, 1_201));
+    assert_eq!(count(&raw, "leasehold_holders"), 1);
 }
 
 #[tokio::test]
@@ -139,7 +138,8 @@ async fn records_of_an_earlier_boot_are_expired() {
     let store = place.open().await;
     grant(&store, "new", "a").await;
     let evicted = evict(&store, Filter::default(), 1_000).await;
-    assert_eq!((evicted.removed.len(), evicted.more), (301, false));
+    // The grant removed two.
+    assert_eq!((evicted.removed.len(), evicted.more), (299, false));
     assert_eq!(
         pages(&store, ListRequest::new(Filter::default().with_expired(Expired::In))).await.0,
         ["a"]
@@ -147,37 +147,20 @@ async fn records_of_an_earlier_boot_are_expired() {
 }
 
 #[tokio::test]
-async fn old_counters_of_free_keys_are_forgotten() {
+async fn what_ended_an_hour_ago_goes_with_later_grants() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 600, "o");
-    crate::common::grant(&store, "never", "held").await;
-    crate::common::renew_to_never(&store, "never", "held").await;
-    place.clock.advance(30 * DAY);
+    place.clock.advance(TELL_EXPIRED_FOR);
     grant(&store, "a", "young").await;
-    release(&store, "a", "young").await;
-    assert_eq!(evict(&store, Filter::default(), 1_000).await.removed.len(), 600);
-    assert_eq!(count(&place.raw(), "leasehold_keys"), 602, "not before 30 days");
-    place.clock.advance(Duration::from_micros(1));
-    let some = evict(&store, Filter::default(), 100).await;
-    assert_eq!((some.removed.len(), some.counters_forgotten, some.more), (0, 100, true));
-    let group = Filter::default().with_group(GroupName::new("o").unwrap());
-    assert_eq!(evict(&store, group, 1_000).await.counters_forgotten, 0, "not only keys are named");
-    let rest = evict(&store, Filter::default(), 1_000).await;
-    assert_eq!((rest.counters_forgotten, rest.more), (500, false));
-    assert_eq!(count(&place.raw(), "leasehold_keys"), 2, "the held and the young");
-}
-
-#[tokio::test]
-async fn counters_are_kept_for_ever_if_so_configured() {
-    let place = Workplace::new();
-    let store = place.config().forget_after(None).connect().await.unwrap();
-    grant(&store, "a", "k").await;
-    place.clock.advance(3_650 * DAY);
-    let evicted = evict(&store, Filter::default(), 10).await;
-    assert_eq!((evicted.removed.len(), evicted.counters_forgotten, evicted.more), (1, 0, false));
-    let named = evict(&store, Filter::default().with_key(key("k")), 10).await;
-    assert_eq!((named.counters_forgotten, count(&place.raw(), "leasehold_keys")), (0, 1));
+    assert_eq!(count(&place.raw(), "leasehold_holders"), 601, "not before an hour");
+    place.clock.advance(Duration::from_micros(2));
+    for grants in 1..=300 {
+        release(&store, "a", "young").await;
+        grant(&store, "a", "young").await;
+        assert_eq!(count(&place.raw(), "leasehold_holders"), 601 - 2 * grants);
+    }
+    assert_eq!(pages(&store, ListRequest::new(Filter::default())).await.0, ["young"]);
 }
 
 #[tokio::test]

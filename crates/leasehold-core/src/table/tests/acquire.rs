@@ -26,29 +26,34 @@ fn a_grant_is_one_lease_on_all_keys() {
         ..holder("w", Mode::SHARED, Some(10))
     };
     for name in ["a", "b"] {
-        let entry = Entry { counter: token.get(), holders: vec![expected.clone()] };
-        assert_eq!(table.entry(&key(name)), Some(&entry));
+        assert_eq!(table.holders(&key(name)), std::slice::from_ref(&expected));
     }
+    assert_eq!(table.mark(), token.get());
 }
 
 #[test]
-fn a_token_is_above_every_earlier_one_of_its_keys() {
+fn a_token_is_above_every_earlier_one() {
     let wall = at(0).wall_micros;
-    for (counters, expected) in [
-        ([0, wall - 1], Some(wall)),
-        ([wall, 3], Some(wall + 1)),
-        ([3, wall + 40], Some(wall + 41)),
-        ([FencingToken::MAX - 1, 0], Some(FencingToken::MAX)),
-        ([0, FencingToken::MAX], None),
+    for (mark, wall_micros, expected) in [
+        (0, wall, Some(wall)),
+        (wall - 1, wall, Some(wall)),
+        (wall, wall, Some(wall + 1)),
+        (wall + 40, wall, Some(wall + 41)),
+        (0, 0, Some(1)),
+        (0, u64::MAX, Some(MOST_OF_CLOCK)),
+        (MOST_OF_CLOCK, u64::MAX, Some(MOST_OF_CLOCK + 1)),
+        (FencingToken::MAX - 1, wall, Some(FencingToken::MAX)),
+        (FencingToken::MAX, wall, None),
     ] {
-        let mut table = Table::default();
-        for (name, counter) in ["a", "b"].into_iter().zip(counters) {
-            table.insert(key(name), Entry { counter, holders: vec![] });
-        }
+        let mut table = Table::default().with_mark(mark);
         let before = table.clone();
-        let reply = table.acquire(&request("w", "a b", Mode::Exclusive, seconds(9)), at(0));
+        let now = Now { wall_micros, ..at(0) };
+        let reply = table.acquire(&request("w", "a b", Mode::Exclusive, seconds(9)), now);
         match expected {
-            Some(expected) => assert_eq!(granted(reply).token, Some(token(expected))),
+            Some(expected) => {
+                assert_eq!(granted(reply).token, Some(token(expected)));
+                assert_eq!(table.mark(), expected);
+            }
             None => {
                 let error = reply.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -60,12 +65,21 @@ fn a_token_is_above_every_earlier_one_of_its_keys() {
 }
 
 #[test]
+fn nothing_remains_of_a_key_that_nobody_holds() {
+    let mut table = Table::default();
+    let granted = granted(table.acquire(&request("w", "a b", Mode::SHARED, seconds(9)), at(0)));
+    let ending = ReleaseEntry::new(id("w"), keys("a b"));
+    table.release(&ReleaseRequest::new(vec![ending]), at(1));
+    assert_eq!(table, Table::default().with_mark(granted.token.unwrap().get()));
+}
+
+#[test]
 fn a_term_ends_at_the_next_whole_microsecond() {
     let mut table = Table::default();
     let now = Now { boot: Duration::from_nanos(1_500), ..at(0) };
     let given = granted(table.acquire(&request("w", "a", Mode::Exclusive, seconds(1)), now));
     assert_eq!(given.remaining, Remaining::For(S + Duration::from_nanos(500)));
-    let ends = table.entry(&key("a")).unwrap().holders[0].expires;
+    let ends = table.holders(&key("a"))[0].expires;
     assert_eq!(ends, Some(S + Duration::from_micros(2)));
 }
 
@@ -179,7 +193,7 @@ fn a_repeated_acquire_confirms_the_lease_and_never_shortens_it() {
         let again = ask(term, now);
         assert_eq!((again.token, again.remaining, again.fresh), (first.token, left(rest), false));
     }
-    assert_eq!(table.entry(&key("b")).unwrap().holders[0].renewed_at, Some(at(4).wall_micros));
+    assert_eq!(table.holders(&key("b"))[0].renewed_at, Some(at(4).wall_micros));
     let claims = Claims::all(keys("a b"), Mode::Exclusive).unwrap();
     let renewal = RenewEntry::extend(id("w"), claims, Ttl::NEVER);
     table.renew(&RenewRequest::new(vec![renewal]), at(5));

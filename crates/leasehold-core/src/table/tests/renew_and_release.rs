@@ -20,6 +20,11 @@ fn release(table: &mut Table, lease: ReleaseEntry, now: Now) -> ReleaseOutcome {
     reply.leases.remove(0)
 }
 
+fn of_lease<'a>(table: &'a Table, name: &str, of: &str) -> &'a Holder {
+    let mut holders = table.holders(&key(of)).iter();
+    holders.find(|holder| holder.id == Some(id(name))).unwrap()
+}
+
 /// A lease of token 7 on `a` and `b` until second 9, beside another one on `a`.
 fn shared() -> Table {
     let mut table = Table::default();
@@ -41,12 +46,12 @@ fn a_renewal_extends_every_key_and_never_shortens() {
         let outcome = renew(&mut table, renewal("w", "a b", to), at(1));
         assert!(matches!(outcome, RenewOutcome::Held(left) if left == rest), "{outcome:?}");
         for (name, at_key) in [("a", 1), ("b", 0)] {
-            let holder = &table.entry(&key(name)).unwrap().holders[at_key];
+            let holder = &table.holders(&key(name))[at_key];
             assert_eq!(holder.remaining(at(1)), rest);
             assert_eq!((holder.renewed_at, holder.token), (Some(at(1).wall_micros), token(7)));
         }
     }
-    assert_eq!(table.entry(&key("a")).unwrap().holders[0], holder("other", Mode::SHARED, Some(9)));
+    assert_eq!(table.holders(&key("a"))[0], holder("other", Mode::SHARED, Some(9)));
 }
 
 #[test]
@@ -56,10 +61,34 @@ fn a_renewal_raises_tokens_and_never_lowers_them() {
         let renewal = renewal("w", "a b", seconds(9)).with_token_raised_to(token(raise));
         assert!(matches!(renew(&mut table, renewal, at(1)), RenewOutcome::Held(_)));
         for name in ["a", "b"] {
-            let entry = table.entry(&key(name)).unwrap();
-            let holder = entry.holder(&id("w")).unwrap();
-            assert_eq!((entry.counter, holder.token), (expected, token(expected)));
+            let holder = of_lease(&table, "w", name);
+            assert_eq!((table.mark(), holder.token), (expected, token(expected)));
         }
+    }
+}
+
+#[test]
+fn a_raise_far_above_every_token_is_refused_and_changes_nothing() {
+    for (mark, most) in
+        [(7, MOST_OF_CLOCK + MOST_RAISE), (MOST_OF_CLOCK + 9, MOST_OF_CLOCK + 9 + MOST_RAISE)]
+    {
+        for (name, names) in [("w", "a b"), ("w", "a b c"), ("gone", "a")] {
+            let mut table = shared().with_mark(mark);
+            let before = table.clone();
+            let raise = |to| renewal(name, names, seconds(20)).with_token_raised_to(token(to));
+            match renew(&mut table, raise(most + 1), at(1)) {
+                RenewOutcome::Failed(error) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                    assert!(error.to_string().contains(&most.to_string()), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(table, before);
+        }
+        let mut table = shared().with_mark(mark);
+        let highest = renewal("w", "a b", seconds(20)).with_token_raised_to(token(most));
+        assert!(matches!(renew(&mut table, highest, at(1)), RenewOutcome::Held(_)));
+        assert_eq!((table.mark(), of_lease(&table, "w", "b").token), (most, token(most)));
     }
 }
 
@@ -144,7 +173,7 @@ fn a_release_ends_the_lease_on_all_keys_and_states_what_it_found() {
             }
             assert_eq!(outcome, "Kept(5s)");
             for name in ["a", "b"] {
-                let holder = table.entry(&key(name)).unwrap().holder(&id("w")).unwrap();
+                let holder = of_lease(&table, "w", name);
                 assert_eq!((&holder.state, holder.expires), (&State::Kept, Some(at(13).boot)));
             }
         }

@@ -1,1 +1,0 @@
-DELETE FROM {prefix}keys WHERE key = ?1

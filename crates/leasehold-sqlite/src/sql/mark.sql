@@ -1,0 +1,2 @@
+-- The highest token of any key.
+SELECT mark FROM {prefix}mark WHERE one = 1

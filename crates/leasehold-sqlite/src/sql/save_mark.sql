@@ -1,0 +1,1 @@
+UPDATE {prefix}mark SET mark = ?1 WHERE one = 1
