@@ -167,7 +167,7 @@ impl Stored {
         if holder.token == no_token() {
             holder.expires = holder.expires.map(|end| end + skew.0);
         }
-        holder.record(key, self.now).map(without_placeholder)
+        holder.record(key, self.now).map(token_only_if_ours)
     }
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn ended_by(
 }
 
 /// A record that no client of ours wrote has no token.
-pub(crate) fn without_placeholder(mut record: Record) -> Record {
+pub(crate) fn token_only_if_ours(mut record: Record) -> Record {
     record.token = record.token.filter(|token| *token != no_token());
     record
 }

@@ -11,7 +11,7 @@ use mongodb::bson::{Bson, Document};
 use crate::batch::{Member, Seen};
 use crate::change::{Changed, Ends, end_of};
 use crate::commands::{Shows, Times, Updated};
-use crate::document::{Stored, without_placeholder};
+use crate::document::{Stored, token_only_if_ours};
 use crate::error::{of_key, unexpected};
 use crate::inner::{Inner, rest};
 use crate::keys::Keys;
@@ -237,7 +237,7 @@ fn shown(reply: AcquireReply) -> AcquireReply {
     match reply {
         AcquireReply::Refused(mut refused) => {
             if let Held(Some(record)) = refused.why {
-                refused.why = Held(Some(Box::new(without_placeholder(*record))));
+                refused.why = Held(Some(Box::new(token_only_if_ours(*record))));
             }
             AcquireReply::Refused(refused)
         }
