@@ -96,14 +96,16 @@ impl<K: LockKey> LocalLocks<K> {
     }
 
     /// Takes a lock, on any executor. A wait with a time-out, its own or that of a lock that it waits for, uses the
-    /// timers of the table's clock. With the default clock these are tokio's, or elsewhere those of the thread that
-    /// sweeps; a tokio runtime must have been built with `enable_time`.
+    /// timers of the table's clock. With the default clock these are tokio's, or outside tokio the thread that sweeps.
     ///
     /// On a tokio runtime, a task that always finds its keys free yields to the others from time to time, like one that
     /// uses tokio's own locks.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking).
+    ///
+    /// # Panics
+    /// If such a wait runs on a tokio runtime that was built without `enable_time`.
     ///
     /// # Cancel safety
     /// May be dropped at any time: it then gives up its place, and what it had been granted goes to the next.

@@ -152,6 +152,7 @@ fn what_a_scope_holds_is_refused_at_once_outside_its_handle() {
     locks
         .with_locks_blocking("a", &once(), |_| {
             let refused = LockError::HeldByThisScope;
+            assert_eq!(locks.acquire_blocking("a", &once()).unwrap_err(), refused);
             assert_eq!(locks.acquire_blocking("a", &patient()).unwrap_err(), refused);
             assert_eq!(locks.acquire_blocking(["a", "b"], &patient()).unwrap_err(), refused);
             assert_eq!(locks.acquire_all_blocking(&patient()).unwrap_err(), refused);
