@@ -90,6 +90,35 @@ fn a_task_that_always_gets_its_key_lets_others_run() {
     }
 }
 
+#[test]
+fn where_barging_is_on_a_task_that_holds_its_key_over_an_await_does_not_keep_it() {
+    let config = LocksConfig::new().barging(true).sweep_never();
+    let locks: Locks = LocalLocks::with_config(config).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let got = Arc::new(AtomicBool::new(false));
+    let (others, seen) = (locks.clone(), got.clone());
+    let rounds = runtime.block_on(async move {
+        let greedy = tokio::spawn(async move {
+            for round in 0..10_000 {
+                let guard = locks.acquire("a", &patient()).await.unwrap();
+                if got.load(Ordering::Relaxed) {
+                    return round;
+                }
+                tokio::task::yield_now().await;
+                drop(guard);
+            }
+            panic!("the other task never got the key");
+        });
+        let other = tokio::spawn(async move {
+            let _guard = others.acquire("a", &patient()).await.unwrap();
+            seen.store(true, Ordering::Relaxed);
+        });
+        other.await.unwrap();
+        greedy.await.unwrap()
+    });
+    assert!((16..32).contains(&rounds), "{rounds}");
+}
+
 /// A waker that panics.
 struct Panics;
 
