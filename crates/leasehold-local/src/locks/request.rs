@@ -38,8 +38,8 @@ pub(super) struct Waiting<K> {
     signal: Mutex<Signal>,
 }
 
-/// How often newcomers may overtake a waiter for one key.
-const PATIENCE: u32 = 16;
+/// How often newcomers may overtake a waiter for one key. Models have few newcomers.
+const PATIENCE: u32 = if cfg!(leasehold_loom) { 1 } else { 16 };
 
 /// What happened to a waiter.
 #[derive(Debug, Clone, Copy)]

@@ -16,6 +16,7 @@ pub(super) use loom::{
         MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::yield_now,
     thread_local,
 };
 #[cfg(not(leasehold_loom))]
@@ -24,6 +25,7 @@ pub(super) use std::{
         MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::yield_now,
     thread_local,
 };
 
