@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{InvalidValue, text};
@@ -5,7 +6,7 @@ use crate::{InvalidValue, text};
 /// Who holds a lease and why, for people.
 ///
 /// The store keeps what was first written and never compares it. Every field is optional; the default is an empty
-/// note.
+/// note. Cheap to clone.
 ///
 /// ```
 /// use leasehold_core::Note;
@@ -14,8 +15,12 @@ use crate::{InvalidValue, text};
 /// assert_eq!(note.comment(), Some("nightly rebuild"));
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Note(Option<Arc<Fields>>);
+
+/// What a note has; an empty note has none of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Note {
+struct Fields {
     host: Option<Arc<str>>,
     pid: Option<u32>,
     program: Option<Arc<str>>,
@@ -33,14 +38,15 @@ impl Note {
     /// # Errors
     /// Fails if it is empty, longer than 255 bytes or has a control character.
     pub fn with_host(mut self, host: &str) -> Result<Self, InvalidValue> {
-        self.host = Some(text::checked("host name", host, Self::MAX_NAME_BYTES)?.into());
+        self.fields_mut().host =
+            Some(text::checked("host name", host, Self::MAX_NAME_BYTES)?.into());
         Ok(self)
     }
 
     /// Sets the process id.
     #[must_use]
     pub fn with_pid(mut self, pid: u32) -> Self {
-        self.pid = Some(pid);
+        self.fields_mut().pid = Some(pid);
         self
     }
 
@@ -49,7 +55,8 @@ impl Note {
     /// # Errors
     /// Fails if it is empty, longer than 255 bytes or has a control character.
     pub fn with_program(mut self, program: &str) -> Result<Self, InvalidValue> {
-        self.program = Some(text::checked("program name", program, Self::MAX_NAME_BYTES)?.into());
+        self.fields_mut().program =
+            Some(text::checked("program name", program, Self::MAX_NAME_BYTES)?.into());
         Ok(self)
     }
 
@@ -58,28 +65,48 @@ impl Note {
     /// # Errors
     /// Fails if it is empty, longer than 512 bytes or has a control character.
     pub fn with_comment(mut self, comment: &str) -> Result<Self, InvalidValue> {
-        self.comment = Some(text::checked("comment", comment, Self::MAX_COMMENT_BYTES)?.into());
+        self.fields_mut().comment =
+            Some(text::checked("comment", comment, Self::MAX_COMMENT_BYTES)?.into());
         Ok(self)
     }
 
     /// The host name.
     pub fn host(&self) -> Option<&str> {
-        self.host.as_deref()
+        self.fields()?.host.as_deref()
     }
 
     /// The process id.
     pub fn pid(&self) -> Option<u32> {
-        self.pid
+        self.fields()?.pid
     }
 
     /// The program name.
     pub fn program(&self) -> Option<&str> {
-        self.program.as_deref()
+        self.fields()?.program.as_deref()
     }
 
     /// The free comment.
     pub fn comment(&self) -> Option<&str> {
-        self.comment.as_deref()
+        self.fields()?.comment.as_deref()
+    }
+
+    fn fields(&self) -> Option<&Fields> {
+        self.0.as_deref()
+    }
+
+    fn fields_mut(&mut self) -> &mut Fields {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note")
+            .field("host", &self.host())
+            .field("pid", &self.pid())
+            .field("program", &self.program())
+            .field("comment", &self.comment())
+            .finish()
     }
 }
 

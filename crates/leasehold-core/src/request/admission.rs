@@ -40,8 +40,9 @@ impl Capabilities {
     }
 
     pub(super) fn check_id(&self, id: &LeaseId) -> Result<()> {
-        let bytes = id.to_bytes();
-        if !self.text_ids || std::str::from_utf8(&bytes).is_ok_and(|text| !text.contains('\0')) {
+        let is_text =
+            |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0'));
+        if !self.text_ids || is_text(&id.to_bytes()) {
             return Ok(());
         }
         Err(Error::unsupported(format!(

@@ -1,3 +1,5 @@
+use std::ops::Deref;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,19 +28,57 @@ impl ReleaseRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEntry {
     id: LeaseId,
-    keys: Arc<[Key]>,
+    keys: Keys,
     keep: Option<Duration>,
     wakes: bool,
     token: Option<FencingToken>,
 }
 
+/// Keys in key order, each once. One key, as most leases have, needs no allocation.
+#[derive(Debug, Clone)]
+enum Keys {
+    One(Key),
+    Many(Arc<[Key]>),
+}
+
+impl Keys {
+    fn new(keys: impl IntoIterator<Item = Key>) -> Self {
+        let mut keys = keys.into_iter();
+        match (keys.next(), keys.next()) {
+            (Some(one), None) => Self::One(one),
+            (first, second) => {
+                let mut all: Vec<_> = first.into_iter().chain(second).chain(keys).collect();
+                all.sort_unstable();
+                all.dedup();
+                Self::Many(all.into())
+            }
+        }
+    }
+}
+
+impl Deref for Keys {
+    type Target = [Key];
+
+    fn deref(&self) -> &[Key] {
+        match self {
+            Self::One(key) => slice::from_ref(key),
+            Self::Many(keys) => keys,
+        }
+    }
+}
+
+impl PartialEq for Keys {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Keys {}
+
 impl ReleaseEntry {
     /// Ends the lease `id` on `keys`, all it holds.
     pub fn new(id: LeaseId, keys: impl IntoIterator<Item = Key>) -> Self {
-        let mut keys: Vec<_> = keys.into_iter().collect();
-        keys.sort_unstable();
-        keys.dedup();
-        Self { id, keys: keys.into(), keep: None, wakes: true, token: None }
+        Self { id, keys: Keys::new(keys), keep: None, wakes: true, token: None }
     }
 
     /// Keeps the keys taken for `keep` after the lease has ended.
