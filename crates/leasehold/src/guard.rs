@@ -37,8 +37,9 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(held: Arc<LeaseState>, keeper: &Arc<KeeperHandle>) -> Self {
-        keeper.keep(&held);
+    /// `has_keeper` if the Keeper's task runs on the runtime of the caller.
+    pub(crate) fn new(held: Arc<LeaseState>, keeper: &Arc<KeeperHandle>, has_keeper: bool) -> Self {
+        keeper.keep(&held, has_keeper);
         Self { held, keeper: Arc::clone(keeper), is_over: false }
     }
 

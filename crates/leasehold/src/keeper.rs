@@ -9,17 +9,19 @@ mod schedule;
 mod task;
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::term::Drift;
-use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, Record, Result, Store};
+use leasehold_core::{
+    AnyStore, BoxFuture, Capabilities, Clock, Effect, Error, Record, Result, Store,
+};
 use tokio::runtime::Handle;
 
 use self::mailbox::Mailbox;
@@ -79,18 +81,24 @@ impl Keeper {
         }
     }
 
-    /// Starts the task on the caller's runtime, unless it runs on one that is driven. A runtime that ends takes its
-    /// task with it; the next acquire starts another (F3).
-    pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
-        if self.runs_in_another_process() {
+    /// Starts the task on the caller's runtime, unless it runs on one that is driven; true if it runs here. A runtime
+    /// that ends takes its task with it; the next acquire starts another (F3). `process` is this process.
+    pub(crate) fn ensure_running(self: &Arc<Self>, process: u32) -> Result<bool> {
+        let running = self.running_in.load(Ordering::Acquire);
+        if running != 0 && running != process {
             return Err(Error::unexpected(
                 "this process was forked after its Locker had started, and the task that renews its leases runs in \
                  the parent; create the Locker after the fork",
             ));
         }
+        self.ensure_driven()
+    }
+
+    /// As [`ensure_running`](Self::ensure_running), in the process in which the task runs, or in which none does.
+    fn ensure_driven(self: &Arc<Self>) -> Result<bool> {
         match Handle::try_current() {
             Ok(runtime) => self.run_on(&runtime),
-            Err(_) if self.running_in.load(Ordering::Acquire) != 0 => Ok(()),
+            Err(_) if self.running_in.load(Ordering::Acquire) != 0 => Ok(false),
             Err(error) => {
                 let message = "a lock needs a tokio runtime to renew it; call this inside one";
                 Err(Error::unexpected(message).with_source(error))
@@ -132,14 +140,17 @@ impl Keeper {
         telemetry::waits_for_itself(self.can.name, holder, warns);
     }
 
-    /// Adds a held lease.
-    pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>) {
+    /// Adds a held lease. `is_here` if the task runs on the runtime of the holder.
+    pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>, is_here: bool) {
         telemetry::granted(self.can.name, &held.lease, held.fresh);
         let counted = telemetry::Held::new(self.can.name, held.label());
-        if self.schedule.insert(held, counted) {
-            self.attend();
-        } else {
-            self.ensure_running_or_log();
+        let is_sooner = self.schedule.insert(held, counted);
+        if !is_here {
+            // The runtime of the task may have ended while the store was asked, or nobody drives it.
+            self.ensure_driven().map(drop).unwrap_or_else(|error| telemetry::no_runtime(&error));
+        }
+        if is_sooner {
+            self.tasks.wake();
         }
     }
 
@@ -193,16 +204,12 @@ impl Keeper {
 
     /// Wakes the task, and starts it if there is a runtime.
     pub(crate) fn attend(self: &Arc<Self>) {
-        self.ensure_running_or_log();
-        if !self.runs_in_another_process() {
-            self.tasks.wake();
-        }
-    }
-
-    fn ensure_running_or_log(self: &Arc<Self>) {
-        if let Err(error) = self.ensure_running() {
+        if let Err(error) = self.ensure_running(std::process::id()) {
             // The term ends what is left; the Keeper of the next acquire continues the work.
             telemetry::no_runtime(&error);
+        }
+        if !self.runs_in_another_process() {
+            self.tasks.wake();
         }
     }
 
@@ -277,6 +284,17 @@ impl Drop for KeeperHandle {
             self.orphan();
         }
     }
+}
+
+/// The output of a future whose first poll ends it.
+pub(crate) async fn at_once<T>(future: &mut BoxFuture<'_, T>) -> Option<T> {
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// Turns a panic of a store into an error, so that it ends one request and not the Keeper.

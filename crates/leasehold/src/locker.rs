@@ -1,5 +1,7 @@
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
@@ -274,19 +276,24 @@ impl Inner {
         }
     }
 
-    /// Ensures, before an acquire, that the Keeper runs and that the store reaches `level` for this term. Unless the
-    /// last check reports it, the store is checked again, by `limit`.
-    pub(crate) async fn ready(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
+    /// Ensures, before an acquire in `process`, that the Keeper runs; true if it does on this runtime.
+    pub(crate) fn ensure_running(&self, process: u32) -> Result<bool> {
         if self.closed.initialized() {
             return Err(Self::closed_error());
         }
-        self.keeper.ensure_running()?;
+        self.keeper.ensure_running(process)
+    }
+
+    /// True if the store is known to reach `level` for this term, or need not be checked; else
+    /// [`make_ready`](Self::make_ready) checks it.
+    pub(crate) fn is_ready(&self, level: Level, term: Ttl) -> bool {
         let needs_no_check = level == Level::BestEffort && self.keeper.can.checks_on_use;
-        if needs_no_check || self.reaches(level, term) {
-            return Ok(());
-        }
-        // Boxed, because it is large and seldom needed.
-        Box::pin(self.checked(level, term, limit)).await?;
+        needs_no_check || self.reaches(level, term)
+    }
+
+    /// Checks, by `limit`, that the store reaches `level` for this term.
+    pub(crate) async fn make_ready(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
+        self.checked(level, term, limit).await?;
         self.require(level, Some(term))
     }
 
@@ -350,6 +357,11 @@ impl Inner {
         }
         let thread = Thread::start()?;
         Ok(self.thread.get_or_init(|| thread))
+    }
+
+    /// Ends when it is polled after the `Locker` was closed; nothing wakes it.
+    pub(crate) fn was_closed(&self) -> impl Future<Output = ()> + Send {
+        poll_fn(|_| self.closed.get().map_or(Poll::Pending, |()| Poll::Ready(())))
     }
 
     /// Ends when the `Locker` is closed.

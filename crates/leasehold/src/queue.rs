@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
-use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use leasehold_core::{BoxFuture, Claims, Key, Record, Result, Wakeups};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::telemetry;
 
@@ -18,10 +19,14 @@ pub(crate) struct Queues {
 
 struct Queue {
     claims: Claims,
+    /// The number of its places; it changes only while the map is locked.
+    places: AtomicUsize,
     /// For one caller only, which waits in its own way and is still woken by what this `Locker` frees.
     alone: bool,
-    /// Fair: in the order of arrival.
-    turn: Arc<tokio::sync::Mutex<QueueState>>,
+    /// The permit of the first, who takes it along into the queue that it opens. Fair: in the order of arrival.
+    turn: Semaphore,
+    /// What the last first left, until the next takes it.
+    left: Mutex<QueueState>,
     /// A key of the queue may be free, as this `Locker` knows.
     freed: Notify,
     /// The lease that last refused the first of the queue.
@@ -38,9 +43,8 @@ pub(crate) struct QueueState {
 }
 
 impl Queue {
-    /// The number of its places: its references, less one per key that belongs to the map.
-    fn places(self: &Arc<Self>) -> usize {
-        Arc::strong_count(self) - self.claims.len()
+    fn left(&self) -> MutexGuard<'_, QueueState> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,34 +86,36 @@ pub(crate) struct Taken {
 }
 
 /// A place in a queue; dropping it leaves the queue.
-pub(crate) struct Place {
-    queues: Arc<Queues>,
-    /// `Some` until it is dropped.
-    queue: Option<Arc<Queue>>,
-    turn: Option<OwnedMutexGuard<QueueState>>,
+pub(crate) struct Place<'a> {
+    queues: &'a Queues,
+    queue: Arc<Queue>,
+    /// `Some` if it is the first.
+    known: Option<QueueState>,
 }
 
 impl Queues {
     /// Joins the queue for `claims` at its end, or a new one for this caller alone.
-    pub(crate) fn join(self: &Arc<Self>, claims: &Claims, alone: bool) -> Place {
+    pub(crate) fn join(&self, claims: &Claims, alone: bool) -> Place<'_> {
         let mut by_key = self.by_key();
         let is_same = |queue: &&Arc<Queue>| !alone && !queue.alone && queue.claims == *claims;
         let queues = by_key.get(&claims.first().key);
-        let known = queues.and_then(|queues| queues.iter().find(is_same)).map(Arc::clone);
-        let queue = known.unwrap_or_else(|| {
-            let queue = Arc::new(Queue {
-                claims: claims.clone(),
-                alone,
-                turn: Arc::default(),
-                freed: Notify::new(),
-                holder: Mutex::default(),
-            });
-            for key in claims.keys() {
-                by_key.entry(key.clone()).or_default().push(Arc::clone(&queue));
-            }
-            queue
+        if let Some(queue) = queues.and_then(|queues| queues.iter().find(is_same)) {
+            queue.places.fetch_add(1, Ordering::Relaxed);
+            return Place { queues: self, queue: Arc::clone(queue), known: None };
+        }
+        let queue = Arc::new(Queue {
+            claims: claims.clone(),
+            places: AtomicUsize::new(1),
+            alone,
+            turn: Semaphore::new(0),
+            left: Mutex::default(),
+            freed: Notify::new(),
+            holder: Mutex::default(),
         });
-        Place { queues: Arc::clone(self), queue: Some(queue), turn: None }
+        for key in claims.keys() {
+            by_key.entry(key.clone()).or_default().push(Arc::clone(&queue));
+        }
+        Place { queues: self, queue, known: Some(QueueState::default()) }
     }
 
     /// Wakes the first of every queue that waits for one of `keys`.
@@ -133,21 +139,27 @@ impl fmt::Debug for Queues {
     }
 }
 
-impl Place {
+impl Place<'_> {
+    /// Whether this place is the first, as that of a new queue is.
+    pub(crate) fn is_first(&self) -> bool {
+        self.known.is_some()
+    }
+
     /// Ends when this place is the first.
     ///
     /// # Cancel safety
     /// The place is lost if the future is dropped; drop the `Place` too.
     pub(crate) async fn first(&mut self) {
-        if self.turn.is_none() {
-            self.turn = Some(Arc::clone(&self.queue().turn).lock_owned().await);
+        if self.known.is_none() {
+            self.queue.turn.acquire().await.expect("nobody closes it").forget();
+            self.known = Some(mem::take(&mut self.queue.left()));
         }
     }
 
     /// Ends when a key of the queue may have become free since the last call: this `Locker` freed it, or, for the
     /// first in the queue if it `listens`, the store hints so.
     pub(crate) async fn woken(&mut self, listens: bool) {
-        let queue = Arc::clone(self.queue());
+        let queue = Arc::clone(&self.queue);
         let known = self.known().filter(|_| listens);
         let hint = OptionFuture::from(known.map(|known| known.hints.next()));
         tokio::select! {
@@ -159,24 +171,24 @@ impl Place {
 
     /// The lease that last refused the first of the queue, for those behind it.
     pub(crate) fn holder(&self) -> Option<Box<Record>> {
-        self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.queue.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Passes on to those behind it which lease refused it.
     pub(crate) fn refused_by(&self, holder: Option<&Record>) {
-        let mut known = self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.queue.holder.lock().unwrap_or_else(PoisonError::into_inner);
         *known = holder.cloned().map(Box::new);
     }
 
     /// What the first knows; `None` for the others.
     pub(crate) fn known(&mut self) -> Option<&mut QueueState> {
-        self.turn.as_deref_mut()
+        self.known.as_mut()
     }
 
     /// Reports to the next in the queue, if there is one, that the keys are taken. Hints that came before are out of
     /// date.
     pub(crate) fn leave_taken(&mut self, taken: Taken) {
-        if self.queue().places() == 1 {
+        if self.queue.places.load(Ordering::Relaxed) == 1 {
             return;
         }
         while self.woken(true).now_or_never().is_some() {}
@@ -184,34 +196,30 @@ impl Place {
             known.taken = Some(taken);
         }
     }
-
-    fn queue(&self) -> &Arc<Queue> {
-        self.queue.as_ref().expect("a place has its queue until it is dropped")
-    }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // A subscription in progress belongs to the runtime of the caller who began it.
-        if let Some(known) =
-            self.known().filter(|known| matches!(known.hints, Hints::Subscribing(_)))
-        {
-            known.hints = Hints::None;
-        }
-        self.turn = None;
         let mut by_key = self.queues.by_key();
-        let Some(queue) = self.queue.take() else { return };
-        // Nobody can join or leave while the map is locked.
-        if queue.places() > 1 {
-            return;
-        }
-        for key in queue.claims.keys() {
-            if let Some(queues) = by_key.get_mut(key) {
-                queues.retain(|other| !Arc::ptr_eq(other, &queue));
-                if queues.is_empty() {
-                    by_key.remove(key);
+        if self.queue.places.fetch_sub(1, Ordering::Relaxed) == 1 {
+            for key in self.queue.claims.keys() {
+                if let Some(queues) = by_key.get_mut(key) {
+                    queues.retain(|other| !Arc::ptr_eq(other, &self.queue));
+                    if queues.is_empty() {
+                        by_key.remove(key);
+                    }
                 }
             }
+            return;
+        }
+        drop(by_key);
+        if let Some(mut known) = self.known.take() {
+            // A subscription in progress belongs to the runtime of the caller who began it.
+            if matches!(known.hints, Hints::Subscribing(_)) {
+                known.hints = Hints::None;
+            }
+            *self.queue.left() = known;
+            self.queue.turn.add_permits(1);
         }
     }
 }

@@ -70,11 +70,11 @@ pub(crate) fn waited(
     store: &'static str,
     of: Option<&Arc<str>>,
     outcome: &'static str,
-    waited: Duration,
+    waited: impl FnOnce() -> Duration,
 ) {
     #[cfg(feature = "metrics")]
     histogram!("leasehold_wait_seconds", "store" => store, "label" => label(of), "outcome" => outcome)
-        .record(waited);
+        .record(waited());
 }
 
 /// Counts a held lease until it is dropped.

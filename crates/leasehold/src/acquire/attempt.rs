@@ -1,15 +1,15 @@
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Effect, Error, Granted, Random, RefusalReason, Refused, Store,
-    Wait,
+    AcquireReply, AcquireRequest, BoxFuture, Effect, Error, Granted, Random, RefusalReason,
+    Refused, Store, Wait,
 };
 
 use crate::keeper::in_flight::{InFlight, OnOrphan};
-use crate::keeper::{Keeper, caught};
+use crate::keeper::{Keeper, at_once, caught};
 use crate::lease::cleanup::Cleanup;
-use crate::lease::ids::Ownership;
 
 /// The outcome of one try.
 #[derive(Debug)]
@@ -32,6 +32,15 @@ impl AttemptOutcome {
             Self::Failed(_) => "failed",
         }
     }
+
+    /// Whether the store has decided, so that the request is not sent again and leaves nothing unknown.
+    fn is_decided(&self) -> bool {
+        match self {
+            Self::Granted { .. } => true,
+            Self::Refused(refused) => !matches!(refused.why, RefusalReason::Busy),
+            Self::Failed(_) => false,
+        }
+    }
 }
 
 /// The shortest and the longest pause before a resend within one try.
@@ -41,26 +50,60 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// that is silent takes its own limit each time.
 const RESENDING: Duration = Duration::from_secs(1);
 
-/// Makes one try, which ends by `limit` at the latest.
+/// The instants of one try.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// When it starts.
+    start: Duration,
+    /// Until when it sends again to learn an outcome.
+    resend_by: Duration,
+    /// When it ends at the latest.
+    limit: Duration,
+}
+
+impl Times {
+    /// The times of a try that starts at `start`, for a caller with this wait.
+    pub(crate) fn new(start: Duration, wait: Wait, limit: Duration) -> Self {
+        let resend_by = match wait {
+            Wait::No | Wait::Attempts(_) => start.saturating_add(RESENDING).min(limit),
+            Wait::UpTo(_) | Wait::Forever => limit,
+        };
+        Self { start, resend_by, limit }
+    }
+}
+
+/// Makes one try; `may_leave` is what it may leave at the store if nobody awaits its outcome. Returns also whether it
+/// ended at once, without a wait.
 ///
 /// # Cancel safety
 /// The Keeper finishes a request that was sent, and releases what it wins (F6).
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: AcquireRequest,
-    ownership: Arc<Ownership>,
-    wait: Wait,
-    limit: Duration,
+    may_leave: impl FnOnce() -> Cleanup,
+    times: Times,
+) -> (AttemptOutcome, bool) {
+    let mut sending: BoxFuture<_> = Box::pin(send(Arc::clone(keeper), request, times.start));
+    // What is decided at once, as in a store of this process, needs nobody to finish it.
+    match at_once(&mut sending).await {
+        Some(Sent { outcome, .. }) if outcome.is_decided() => return (outcome, true),
+        Some(sent) => sending = Box::pin(ready(sent)),
+        None => {}
+    }
+    let duty = OnOrphan::new(keeper, vec![may_leave()]);
+    (Box::pin(see_through(keeper, sending, duty, times)).await, false)
+}
+
+/// Waits for the outcome of a try that was sent.
+async fn see_through(
+    keeper: &Arc<Keeper>,
+    sending: BoxFuture<'static, Sent>,
+    duty: Arc<OnOrphan>,
+    times: Times,
 ) -> AttemptOutcome {
-    let started = keeper.clock.now();
-    let resend_by = match wait {
-        Wait::No | Wait::Attempts(_) => started.saturating_add(RESENDING),
-        Wait::UpTo(_) | Wait::Forever => Duration::MAX,
-    };
-    let cleanup = Cleanup::of_request(&request, ownership, started);
-    let duty = OnOrphan::new(keeper, vec![cleanup]);
-    let sending = send(Arc::clone(keeper), request, Arc::clone(&duty), limit, resend_by);
-    let mut in_flight = InFlight::new(&duty, sending);
+    let Times { start, limit, .. } = times;
+    let resending = resend(Arc::clone(keeper), sending, Arc::clone(&duty), times);
+    let mut in_flight = InFlight::new(&duty, resending);
     tokio::select! {
         biased;
         outcome = &mut in_flight => {
@@ -71,56 +114,69 @@ pub(crate) async fn attempt(
             outcome
         }
         () = keeper.clock.sleep_until(limit) => {
-            AttemptOutcome::Failed(keeper.unanswered("acquire", limit.saturating_sub(started)))
+            AttemptOutcome::Failed(keeper.unanswered("acquire", limit.saturating_sub(start)))
         }
     }
 }
 
-/// Sends the request, and sends it again while its effect is unknown or the key is busy.
+/// A request and its outcome.
+struct Sent {
+    request: AcquireRequest,
+    outcome: AttemptOutcome,
+}
+
+/// Sends the request at `sent`.
+async fn send(keeper: Arc<Keeper>, request: AcquireRequest, sent: Duration) -> Sent {
+    let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
+    let outcome = match answer {
+        // F4: the term counts from before the request was sent.
+        Ok(AcquireReply::Granted(granted)) => AttemptOutcome::Granted { granted, sent },
+        Ok(AcquireReply::Refused(refused)) => AttemptOutcome::Refused(refused),
+        Err(error) => AttemptOutcome::Failed(error),
+    };
+    Sent { request, outcome }
+}
+
+/// Waits for the request's outcome, and sends it again while its effect is unknown or the key is busy.
 ///
 /// If the request may have acted, `duty` keeps naming it (C3): an id abandoned after an unknown effect is released
 /// in the background and never used again.
-async fn send(
+async fn resend(
     keeper: Arc<Keeper>,
-    request: AcquireRequest,
+    mut sending: BoxFuture<'static, Sent>,
     duty: Arc<OnOrphan>,
-    limit: Duration,
-    resend_by: Duration,
+    times: Times,
 ) -> AttemptOutcome {
-    let mut random = Random::seeded();
     let mut pause = RESEND.0;
     let mut unsettled = false;
     loop {
-        // F4: the term counts from before the request was sent.
-        let sent = keeper.clock.now();
-        let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
-        let outcome = match answer {
-            Ok(AcquireReply::Granted(granted)) => AttemptOutcome::Granted { granted, sent },
-            Ok(AcquireReply::Refused(refused)) => AttemptOutcome::Refused(refused),
-            Err(error) => AttemptOutcome::Failed(error),
-        };
+        let Sent { request, outcome } = sending.await;
         unsettled |= matches!(&outcome, AttemptOutcome::Failed(e) if e.effect() == Effect::Unknown);
         let again_by = match &outcome {
-            AttemptOutcome::Refused(refused) if matches!(refused.why, RefusalReason::Busy) => limit,
-            // C3: sent again only to learn the outcome of this request.
-            AttemptOutcome::Failed(error)
-                if error.effect() == Effect::Unknown && error.is_retryable() =>
-            {
-                limit.min(resend_by)
+            AttemptOutcome::Refused(refused) => {
+                matches!(refused.why, RefusalReason::Busy).then_some(times.limit)
             }
-            _ => Duration::ZERO,
+            // C3: sent again only to learn the outcome of this request.
+            AttemptOutcome::Failed(error) => {
+                let may_learn = error.effect() == Effect::Unknown && error.is_retryable();
+                may_learn.then_some(times.resend_by)
+            }
+            AttemptOutcome::Granted { .. } => None,
         };
-        let next = keeper.clock.now().saturating_add(pause / 2 + random.up_to(pause / 2));
-        let ends = next >= again_by;
-        if !ends {
+        let next = again_by.and_then(|by| {
+            let pause = pause / 2 + Random::seeded().up_to(pause / 2);
+            Some(keeper.clock.now().saturating_add(pause)).filter(|next| *next < by)
+        });
+        if let Some(next) = next {
             keeper.clock.sleep_until(next).await;
         }
-        if ends || duty.is_orphaned() {
+        if next.is_none() || duty.is_orphaned() {
             if !unsettled && !matches!(outcome, AttemptOutcome::Granted { .. }) {
                 duty.settle();
             }
             return outcome;
         }
         pause = (pause * 2).min(RESEND.1);
+        sending = Box::pin(send(Arc::clone(&keeper), request, keeper.clock.now()));
     }
 }

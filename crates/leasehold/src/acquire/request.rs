@@ -2,6 +2,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,7 +304,9 @@ impl<T> LockRequest<T> {
     async fn acquire(self) -> Result<Guard> {
         let options = self.options?;
         let (store, label) = (self.locks.0.keeper.can.name, options.label.clone());
-        telemetry::in_acquire(store, label.as_deref(), run::acquire(&self.locks.0, options)).await
+        // Pinned first: the future is large, and is not moved into the span.
+        let acquiring = pin!(run::acquire(&self.locks.0, options));
+        telemetry::in_acquire(store, label.as_deref(), acquiring).await
     }
 
     pub(crate) fn set<V, E: Into<Error>>(

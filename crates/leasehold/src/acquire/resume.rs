@@ -15,11 +15,15 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     let spec = LockSpec::adopting(inner, &lease)?;
     let keeper = &inner.keeper;
     let limit = keeper.clock.now().saturating_add(keeper.limit);
-    inner.ready(Level::BestEffort, spec.policy.term, limit).await?;
+    inner.ensure_running(std::process::id())?;
+    if !inner.is_ready(Level::BestEffort, spec.policy.term) {
+        inner.make_ready(Level::BestEffort, spec.policy.term, limit).await?;
+    }
     // A renewal that its last guard had sent may not be answered yet.
+    let reserve = keeper.ids.reserve(&lease.id, &lease.claims, spec.policy.caller, &*keeper.clock);
     let reservation = tokio::select! {
         biased;
-        reservation = keeper.ids.reserve(&lease.id, &lease.claims, &*keeper.clock) => reservation,
+        reservation = reserve => reservation,
         () = keeper.clock.sleep_until(limit) => return Err(id_in_use()),
     };
     resume(inner, lease, &spec, reservation, limit)
@@ -60,7 +64,7 @@ pub(super) async fn resume(
         keeper.release([Cleanup::of_lost(&held)]);
         return Ok(Err(reason));
     }
-    Ok(Ok(Guard::new(held, keeper)))
+    Ok(Ok(Guard::new(held, keeper, false)))
 }
 
 /// The error for an id that something else still uses.

@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use leasehold_core::{
     Record, RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
 };
 
-use super::attempt::{AttemptOutcome, attempt};
+use super::attempt::{AttemptOutcome, Times, attempt};
 use super::options::{LockOptions, OnBlocked, Pauses};
 use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
@@ -25,10 +26,14 @@ use crate::telemetry;
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
     let (backoff, on_blocked) = (options.backoff.take(), options.on_blocked.take());
     let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff, on_blocked);
-    let outcome = tokio::select! {
-        biased;
-        () = inner.closed() => Err(Inner::closed_error()),
-        outcome = waiting.acquire() => outcome,
+    let outcome = {
+        let mut acquiring = pin!(waiting.acquire());
+        tokio::select! {
+            biased;
+            () = inner.was_closed() => Err(Inner::closed_error()),
+            outcome = &mut acquiring => outcome,
+            () = inner.closed() => Err(Inner::closed_error()),
+        }
     };
     let name = match outcome.as_ref().map_err(Error::kind) {
         Ok(_) => "granted",
@@ -36,7 +41,7 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -
         Err(ErrorKind::TimedOut) => "timed_out",
         Err(_) => "failed",
     };
-    let waited = inner.keeper.clock.now().saturating_sub(waiting.started);
+    let waited = || inner.keeper.clock.now().saturating_sub(waiting.started);
     telemetry::waited(inner.keeper.can.name, waiting.spec.label(), name, waited);
     outcome
 }
@@ -46,9 +51,9 @@ struct Waiting<'a> {
     inner: &'a Arc<Inner>,
     spec: LockSpec,
     started: Duration,
-    time_out: TimeOut,
+    time_out: TimeOut<'a>,
     /// Its place in the queue, if it queues.
-    place: Option<Place>,
+    place: Option<Place<'a>>,
     /// What it knows outside a queue.
     known: QueueState,
     own_backoff: Option<Pauses>,
@@ -56,7 +61,6 @@ struct Waiting<'a> {
     /// Made at the first pause.
     /// With its longest pause.
     usual_backoff: Option<(Duration, Exponential)>,
-    random: Random,
     tries: u32,
     pauses: u32,
     holder: Option<Box<Record>>,
@@ -75,6 +79,15 @@ struct Blocked {
     nodes: NodeReports,
 }
 
+/// When, and in which process, a try starts.
+#[derive(Clone, Copy)]
+struct Start {
+    now: Duration,
+    process: u32,
+    /// The Keeper's task runs on the runtime of the try.
+    has_keeper: bool,
+}
+
 /// Why a pause ended.
 #[derive(PartialEq, Eq)]
 enum Pause {
@@ -91,7 +104,7 @@ impl<'a> Waiting<'a> {
         on_blocked: Option<OnBlocked>,
     ) -> Self {
         let started = inner.keeper.clock.now();
-        let time_out = TimeOut::of(spec.wait, &inner.keeper.clock);
+        let time_out = TimeOut::of(spec.wait, started, &*inner.keeper.clock);
         Self {
             inner,
             spec,
@@ -102,7 +115,6 @@ impl<'a> Waiting<'a> {
             own_backoff,
             on_blocked,
             usual_backoff: None,
-            random: Random::seeded(),
             tries: 0,
             pauses: 0,
             holder: None,
@@ -114,22 +126,16 @@ impl<'a> Waiting<'a> {
         let queues = &self.inner.keeper.queues;
         let alone = self.spec.lease_id.is_some() || self.own_backoff.is_some();
         self.place = self.spec.may_queue().then(|| queues.join(&self.spec.claims, alone));
-        let mut last = self.time_out.is_over();
-        if let Some(place) = &mut self.place {
-            let holder = place.holder();
-            self.tell_itself(holder.as_deref());
-        }
-        if let Some(place) = &mut self.place {
-            tokio::select! {
-                biased;
-                () = place.first() => {}
-                () = self.time_out.over() => last = true,
-            }
+        let mut now = self.started;
+        let mut last = self.time_out.is_over_at(now);
+        if self.place.as_ref().is_some_and(|place| !place.is_first()) {
+            last |= Box::pin(self.queue()).await;
+            now = self.inner.keeper.clock.now();
         }
         loop {
             let tried = match self.taken().filter(|_| !last) {
                 Some(taken) => Err(taken),
-                None => self.try_once(last).await?,
+                None => self.try_once(now, last).await?,
             };
             let blocked = match tried {
                 Ok(guard) => {
@@ -143,16 +149,31 @@ impl<'a> Waiting<'a> {
             }
             self.tell_blocked(&blocked);
             // Boxed, like everything that an uncontended acquire does not need, to keep its future small.
-            if Box::pin(self.subscribe(&blocked)).await {
-                continue;
-            }
-            match Box::pin(self.pause(&blocked)).await {
+            let pause = if Box::pin(self.subscribe(&blocked)).await {
+                Pause::Over
+            } else {
+                Box::pin(self.pause(&blocked)).await
+            };
+            now = self.inner.keeper.clock.now();
+            match pause {
                 Pause::Over => {}
                 Pause::TimeOut => last = true,
                 Pause::Exhausted => {
                     return Err(self.failure(Blocked { cause: WaitCause::Exhausted, ..blocked }));
                 }
             }
+        }
+    }
+
+    /// Waits until it is the first in its queue; true if the time ended first.
+    async fn queue(&mut self) -> bool {
+        let holder = self.place.as_ref().and_then(Place::holder);
+        self.tell_itself(holder.as_deref());
+        let Some(place) = &mut self.place else { return false };
+        tokio::select! {
+            biased;
+            () = place.first() => false,
+            () = self.time_out.over() => true,
         }
     }
 
@@ -186,14 +207,11 @@ impl<'a> Waiting<'a> {
     }
 
     /// Makes one try. `Err` ends the wait.
-    async fn try_once(&mut self, last: bool) -> Result<Result<Guard, Blocked>> {
+    async fn try_once(&mut self, now: Duration, last: bool) -> Result<Result<Guard, Blocked>> {
         self.tries += 1;
-        let limit = self.time_out.of_try(last, self.inner.keeper.limit);
-        let tried = match self.inner.ready(self.spec.level, self.spec.policy.term, limit).await {
-            Ok(()) => self.resume_or_ask(last, limit).await,
-            Err(error) => Err(error),
-        };
-        match tried {
+        let limit = self.time_out.of_try(now, last, self.inner.keeper.limit);
+        let start = Start { now, process: std::process::id(), has_keeper: false };
+        match self.try_by(start, last, limit).await {
             // C10: a store failure stays one; the wait continues only if it may pass.
             Err(error) if error.is_retryable() => Ok(Err(Blocked {
                 retry_after: error.retry_after(),
@@ -204,35 +222,65 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Continues the lease to resume; requests a new one once that has ended.
-    async fn resume_or_ask(
+    /// Makes one try that ends by `limit` at the latest: continues the lease to resume, and requests a new one if there is
+    /// none or once it has ended.
+    async fn try_by(
         &mut self,
+        mut start: Start,
         last: bool,
         limit: Duration,
     ) -> Result<Result<Guard, Blocked>> {
+        let (level, term) = (self.spec.level, self.spec.policy.term);
+        start.has_keeper = self.inner.ensure_running(start.process)?;
+        if !self.inner.is_ready(level, term) {
+            Box::pin(self.inner.make_ready(level, term, limit)).await?;
+            start.now = self.inner.keeper.clock.now();
+        }
         let Some(lease) = self.spec.resuming.clone() else {
-            return self.ask(last, limit).await;
+            return self.ask(start, last, limit).await;
         };
-        let reservation = self.reserve(&lease.id, last).await?;
+        let reservation = Box::pin(self.reserve(&lease.id, last)).await?;
         match Box::pin(resume(self.inner, lease, &self.spec, reservation, limit)).await? {
             Ok(guard) => Ok(Ok(guard)),
             Err(_) => {
                 self.spec.resuming = None;
-                self.ask(last, limit).await
+                start.now = self.inner.keeper.clock.now();
+                self.ask(start, last, limit).await
             }
         }
     }
 
     /// Requests a new lease under a new id (C3).
-    async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Blocked>> {
+    async fn ask(
+        &mut self,
+        start: Start,
+        last: bool,
+        limit: Duration,
+    ) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
-        let id = self.spec.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
-        let ownership = Ownership::of(self.reserve(&id, last).await?);
+        let Start { mut now, process, has_keeper } = start;
+        let (id, reservation) = match self.spec.lease_id.clone() {
+            Some(id) => {
+                let reservation = Box::pin(self.reserve(&id, last)).await?;
+                now = keeper.clock.now();
+                (id, reservation)
+            }
+            None => {
+                let id = LeaseId::mint_at(now, process)?;
+                let (claims, caller) = (&self.spec.claims, self.spec.policy.caller);
+                let reservation = keeper.ids.reserve_minted(&id, claims, caller);
+                (id, reservation)
+            }
+        };
+        let ownership = Ownership::of(reservation);
         if let Some(observer) = &self.spec.observer {
             observer.tries(&id, &ownership);
         }
         let request = self.spec.request(id.clone());
-        let tried = attempt(keeper, request, Arc::clone(&ownership), self.spec.wait, limit).await;
+        let (claims, term) = (&self.spec.claims, request.term());
+        let may_leave = || Cleanup::of_request(&id, claims, term, &ownership, now);
+        let times = Times::new(now, self.spec.wait, limit);
+        let (tried, at_once) = attempt(keeper, request, may_leave, times).await;
         telemetry::tried(keeper.can.name, self.spec.label(), tried.name());
         if let Some(observer) = &self.spec.observer {
             observer.tried(&tried);
@@ -241,7 +289,7 @@ impl<'a> Waiting<'a> {
             AttemptOutcome::Granted { granted, sent } => {
                 let now = keeper.clock.now();
                 let held = self.spec.held(id, granted, (sent, now), ownership);
-                self.hand_out(held, limit).await
+                self.hand_out(held, now, has_keeper && at_once, limit).await
             }
             AttemptOutcome::Refused(refused) => {
                 let Refused { key, why, retry_after, poll_within, nodes, .. } = refused;
@@ -283,14 +331,16 @@ impl<'a> Waiting<'a> {
     async fn hand_out(
         &mut self,
         held: Arc<LeaseState>,
+        now: Duration,
+        has_keeper: bool,
         limit: Duration,
     ) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
-        if !matches!(held.status(keeper.clock.now()), HoldStatus::Held(_)) {
+        if !matches!(held.status(now), HoldStatus::Held(_)) {
             keeper.release([Cleanup::of_held(&held)]);
             return Ok(Err(self.blocked(WaitCause::GrantedTooLate)));
         }
-        let guard = Guard::new(held, &self.inner.keeper);
+        let guard = Guard::new(held, &self.inner.keeper, has_keeper);
         if self.spec.policy.term.is_never() {
             Box::pin(make_endless(&guard, &*keeper.clock, limit)).await?;
             if !guard.is_held() {
@@ -303,16 +353,14 @@ impl<'a> Waiting<'a> {
     /// Reserves an id once nothing else uses it.
     async fn reserve(&mut self, id: &LeaseId, last: bool) -> Result<Arc<IdReservation>> {
         let (ids, clock) = (&self.inner.keeper.ids, &*self.inner.keeper.clock);
-        let mut reservation = ids.try_reserve(id, &self.spec.claims, clock.now()).ok();
+        let (claims, caller) = (&self.spec.claims, self.spec.policy.caller);
+        let mut reservation = ids.try_reserve(id, claims, caller, clock.now()).ok();
         if reservation.is_none() && !last && self.spec.wait != Wait::No {
-            let freed = async {
-                tokio::select! {
-                    biased;
-                    reservation = ids.reserve(id, &self.spec.claims, clock) => Some(reservation),
-                    () = self.time_out.over() => None,
-                }
+            reservation = tokio::select! {
+                biased;
+                reservation = ids.reserve(id, claims, caller, clock) => Some(reservation),
+                () = self.time_out.over() => None,
             };
-            reservation = Box::pin(freed).await;
         }
         reservation.ok_or_else(id_in_use)
     }
@@ -342,7 +390,7 @@ impl<'a> Waiting<'a> {
         };
         self.known().hints = Hints::Subscribing(subscription.boxed());
         let patience = blocked.retry_after.map_or(LONGEST_PAUSE, |at| at.min(LONGEST_PAUSE));
-        let time_out = self.time_out.clone();
+        let time_out = self.time_out;
         tokio::select! {
             biased;
             () = self.woken(true) => !matches!(self.known().hints, Hints::None),
@@ -353,8 +401,8 @@ impl<'a> Waiting<'a> {
 
     /// Waits for the first of a hint, `retry_after`, the poll, and the end of the wait.
     async fn pause(&mut self, blocked: &Blocked) -> Pause {
-        let time_out = self.time_out.clone();
-        let clock = &time_out.clock;
+        let time_out = self.time_out;
+        let clock = time_out.clock;
         let poll = self.next_poll(blocked);
         let Some(poll) = poll else { return Pause::Exhausted };
         let next = clock.now().saturating_add(blocked.retry_after.map_or(poll, |at| at.min(poll)));
@@ -375,7 +423,7 @@ impl<'a> Waiting<'a> {
     fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
         let subscribed = matches!(self.known().hints, Hints::Subscribed(_));
         if blocked.poll_within.is_none() && self.own_backoff.is_none() && subscribed {
-            return Some(pushed_poll(&mut self.random));
+            return Some(pushed_poll(&mut Random::seeded()));
         }
         let retry = self.pauses;
         self.pauses = self.pauses.saturating_add(1);

@@ -192,19 +192,19 @@ impl LockSpec {
 }
 
 fn interval(keepalive: Keepalive, ttl: Ttl, drift: Drift) -> Result<Option<Duration>> {
+    let every = match keepalive {
+        Keepalive::Off => return Ok(None),
+        Keepalive::Auto => return Ok(Some(ttl.duration().map_or(LOOK, |ttl| ttl / 3))),
+        Keepalive::Every(every) => every,
+    };
     let believed = ttl
         .duration()
         .map(|ttl| drift.deadline(Duration::ZERO, Remaining::For(ttl)).unwrap_or_default());
-    match (keepalive, ttl.duration(), believed) {
-        (Keepalive::Off, _, _) => Ok(None),
-        (Keepalive::Auto, Some(ttl), _) => Ok(Some(ttl / 3)),
-        (Keepalive::Auto, None, _) => Ok(Some(LOOK)),
-        (Keepalive::Every(every), _, Some(believed)) if every >= believed => {
-            Err(Error::invalid_input(format!(
-                "the renewal interval is {every:?}, but a lease with a TTL of {ttl} is trusted for only \
-                 {believed:?}; renew more often"
-            )))
-        }
-        (Keepalive::Every(every), _, _) => Ok(Some(every)),
+    match believed {
+        Some(believed) if every >= believed => Err(Error::invalid_input(format!(
+            "the renewal interval is {every:?}, but a lease with a TTL of {ttl} is trusted for only \
+             {believed:?}; renew more often"
+        ))),
+        _ => Ok(Some(every)),
     }
 }

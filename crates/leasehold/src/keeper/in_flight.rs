@@ -15,19 +15,11 @@ use crate::lease::cleanup::Cleanup;
 /// How long a request that was given up, and whose lease was released by another request, is still awaited.
 const LISTEN: Duration = Duration::from_secs(60);
 
-/// A request that is never dropped once it was polled (F6): if its caller goes away, the Keeper completes it. If
-/// it was never polled, it sends nothing.
+/// A request that was sent, and from then on is never dropped (F6): if its caller goes away, the Keeper completes it.
 pub(crate) struct InFlight<T: Send + 'static> {
+    /// `None` once it is answered.
     future: Option<BoxFuture<'static, T>>,
-    state: State,
     duty: Arc<OnOrphan>,
-}
-
-#[derive(PartialEq, Eq)]
-enum State {
-    Unsent,
-    Sent,
-    Answered,
 }
 
 /// What must be released if nobody waits for a request any more: its caller went away, or its runtime ended.
@@ -87,7 +79,7 @@ impl<T: Send + 'static> InFlight<T> {
         duty: &Arc<OnOrphan>,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        Self { future: Some(Box::pin(request)), state: State::Unsent, duty: Arc::clone(duty) }
+        Self { future: Some(Box::pin(request)), duty: Arc::clone(duty) }
     }
 }
 
@@ -95,14 +87,11 @@ impl<T: Send + 'static> Future for InFlight<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let this = &mut *self;
-        this.state = State::Sent;
         // Taken out while it is polled: after a panic it is not polled again.
-        let mut future = this.future.take().expect("a finished future is not polled again");
+        let mut future = self.future.take().expect("a finished future is not polled again");
         let reply = future.as_mut().poll(context);
-        match &reply {
-            Poll::Ready(_) => this.state = State::Answered,
-            Poll::Pending => this.future = Some(future),
+        if reply.is_pending() {
+            self.future = Some(future);
         }
         reply
     }
@@ -110,16 +99,10 @@ impl<T: Send + 'static> Future for InFlight<T> {
 
 impl<T: Send + 'static> Drop for InFlight<T> {
     fn drop(&mut self) {
-        match self.state {
-            State::Unsent => self.duty.settle(),
-            State::Sent => {
-                self.duty.orphaned.store(true, Ordering::Release);
-                if let Some(future) = self.future.take() {
-                    let keeper = &self.duty.keeper;
-                    keeper.finish_request(Box::pin(future.map(drop)), Arc::clone(&self.duty));
-                }
-            }
-            State::Answered => {}
+        if let Some(future) = self.future.take() {
+            self.duty.orphaned.store(true, Ordering::Release);
+            let keeper = &self.duty.keeper;
+            keeper.finish_request(Box::pin(future.map(drop)), Arc::clone(&self.duty));
         }
     }
 }
@@ -163,39 +146,6 @@ impl Keeper {
             biased;
             _ = &mut answer => {}
             () = self.clock.sleep_until(until) => duty.settle(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use leasehold_core::AnyStore;
-    use leasehold_core::term::Drift;
-    use leasehold_driver::TokioClock;
-    use leasehold_local::LocalStore;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_was_never_polled_is_not_sent_by_the_keeper_either() {
-        let clock = Arc::new(TokioClock::new());
-        let store = AnyStore::new(LocalStore::new());
-        let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
-        for polls in [0, 1] {
-            let is_sent = Arc::new(AtomicBool::new(false));
-            let sent = Arc::clone(&is_sent);
-            let request = async move {
-                tokio::task::yield_now().await;
-                sent.store(true, Ordering::Release);
-            };
-            let duty = OnOrphan::new(&keeper, Vec::new());
-            let mut in_flight = InFlight::new(&duty, request);
-            for _ in 0..polls {
-                assert!((&mut in_flight).now_or_never().is_none());
-            }
-            drop(in_flight);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            assert_eq!(is_sent.load(Ordering::Acquire), polls > 0);
         }
     }
 }

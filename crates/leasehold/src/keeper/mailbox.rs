@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 #[derive(Default)]
 pub(super) struct Mailbox {
     letters: Mutex<Letters>,
+    /// How many times in a row the sending failed.
+    failures: AtomicU32,
     unfinished: Arc<Unfinished>,
 }
 
@@ -27,8 +30,6 @@ struct Letters {
     cleanups: Vec<Due>,
     /// When the failed ones are sent again.
     retry_at: Option<Duration>,
-    /// How many times in a row it failed.
-    failures: u32,
     /// No lease without end is sent again.
     closed: bool,
 }
@@ -68,13 +69,15 @@ impl Mailbox {
         if letters.closed && cleanup.is_endless() {
             return;
         }
-        let at = if cleanup.has_failed() { letters.retry_at(now) } else { at };
+        let at = if cleanup.has_failed() { letters.retry_at(&self.failures, now) } else { at };
         letters.cleanups.push(Due { at, cleanup, unfinished });
     }
 
     /// The store has answered: the next failure starts with the shortest pause.
     pub(super) fn is_answered(&self) {
-        self.letters().failures = 0;
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
     }
 
     /// From now on, no lease without end is sent again.
@@ -133,12 +136,13 @@ impl Mailbox {
 
 impl Letters {
     /// When the shared timer fires; sets it if it is not set.
-    fn retry_at(&mut self, now: Duration) -> Duration {
+    fn retry_at(&mut self, failures: &AtomicU32, now: Duration) -> Duration {
         if let Some(at) = self.retry_at.filter(|at| *at > now) {
             return at;
         }
-        let pause = PAUSE.0.saturating_mul(1 << self.failures.min(16)).min(PAUSE.1);
-        self.failures = self.failures.saturating_add(1);
+        let failed = failures.load(Ordering::Relaxed);
+        failures.store(failed.saturating_add(1), Ordering::Relaxed);
+        let pause = PAUSE.0.saturating_mul(1 << failed.min(16)).min(PAUSE.1);
         let at = now.saturating_add(pause / 2 + Random::seeded().up_to(pause / 2));
         self.retry_at = Some(at);
         at

@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 
 use super::in_flight::{InFlight, OnOrphan};
-use super::{Keeper, caught};
+use super::{Keeper, at_once, caught};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::release_report::ReleaseReport;
 use crate::telemetry;
@@ -35,8 +35,11 @@ impl Keeper {
         while !due.is_empty() {
             let batch = due.split_off(due.len().saturating_sub(MAX_ENTRIES));
             let (unfinished, cleanups) = batch.into_iter().unzip();
-            let duty = OnOrphan::new(self, sent(cleanups));
-            let request = Arc::clone(self).send_release(Arc::clone(&duty)).map(drop).boxed();
+            let cleanups = sent(cleanups);
+            let asking = Arc::clone(self).ask_release(self.release_request(&cleanups)).boxed();
+            let duty = OnOrphan::new(self, cleanups);
+            let request = Arc::clone(self).finish_release(asking, Arc::clone(&duty));
+            let request = request.map(drop).boxed();
             work.push(Box::pin(Arc::clone(self).see_through(request, duty, unfinished)));
         }
         work
@@ -50,16 +53,20 @@ impl Keeper {
     ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
         let keeper = Arc::clone(self);
         let count = cleanups.len();
-        let duty = OnOrphan::new(self, sent(cleanups));
-        let mut request = InFlight::new(&duty, Arc::clone(self).send_release(Arc::clone(&duty)));
+        let mut cleanups = sent(cleanups);
         async move {
-            let until = keeper.clock.now().saturating_add(keeper.limit);
-            let answer = tokio::select! {
-                biased;
-                answer = &mut request => answer,
-                () = keeper.clock.sleep_until(until) => {
-                    Err(keeper.unanswered("release", keeper.limit))
+            let request = keeper.release_request(&cleanups);
+            let mut asking = Arc::clone(&keeper).ask_release(request).boxed();
+            // What is answered at once, as by a store of this process, needs nobody to finish it.
+            let answer = match at_once(&mut asking).await {
+                Some(answer) => {
+                    keeper.settle_released(&answer, &mut cleanups);
+                    if !cleanups.is_empty() {
+                        keeper.release(cleanups);
+                    }
+                    answer
                 }
+                None => keeper.await_release(asking, cleanups).await,
             };
             let (released, error) = match answer {
                 Ok(released) => (released, None),
@@ -76,22 +83,49 @@ impl Keeper {
         }
     }
 
-    /// Sends one release of what is in `duty`, and leaves there what must be sent again: a release is idempotent.
-    async fn send_release(self: Arc<Self>, duty: Arc<OnOrphan>) -> Result<ReleaseReply> {
-        let cleanups = duty.cleanups().clone();
-        let now = self.clock.now();
-        let request = ReleaseRequest::new(cleanups.iter().map(|lease| lease.entry(now)).collect());
+    /// Waits for the answer to a release that was sent, up to the limit.
+    async fn await_release(
+        self: &Arc<Self>,
+        asking: BoxFuture<'static, Result<ReleaseReply>>,
+        cleanups: Vec<Cleanup>,
+    ) -> Result<ReleaseReply> {
+        let until = self.clock.now().saturating_add(self.limit);
+        let duty = OnOrphan::new(self, cleanups);
+        let request = Arc::clone(self).finish_release(asking, Arc::clone(&duty));
+        let mut request = InFlight::new(&duty, request);
+        tokio::select! {
+            biased;
+            answer = &mut request => answer,
+            () = self.clock.sleep_until(until) => Err(self.unanswered("release", self.limit)),
+        }
+    }
+
+    /// Waits for the answer to a release of what is in `duty`, and leaves there what must be sent again.
+    async fn finish_release(
+        self: Arc<Self>,
+        asking: BoxFuture<'static, Result<ReleaseReply>>,
+        duty: Arc<OnOrphan>,
+    ) -> Result<ReleaseReply> {
         // The ids stay reserved as long as the request lives.
-        let _reservations: Vec<_> = cleanups.iter().map(Cleanup::reservation).collect();
-        drop(cleanups);
-        let reply = self.ask_release(&request).await;
-        let now = self.clock.now();
+        let _reservations: Vec<_> = duty.cleanups().iter().map(Cleanup::reservation).collect();
+        let reply = asking.await;
+        self.settle_released(&reply, &mut duty.cleanups());
+        reply
+    }
+
+    fn release_request(&self, cleanups: &[Cleanup]) -> ReleaseRequest {
+        ReleaseRequest::new(cleanups.iter().map(|lease| lease.entry(&*self.clock)).collect())
+    }
+
+    /// Applies the reply to what was sent, and leaves what must be sent again: a release is idempotent.
+    fn settle_released(&self, reply: &Result<ReleaseReply>, cleanups: &mut Vec<Cleanup>) {
+        let clock = &*self.clock;
         let mut outcomes = reply.as_ref().map(|reply| reply.leases.iter()).unwrap_or_default();
-        duty.cleanups().retain_mut(|cleanup| {
-            let failure = match (&reply, outcomes.next()) {
+        cleanups.retain_mut(|cleanup| {
+            let failure = match (reply, outcomes.next()) {
                 (_, Some(ReleaseOutcome::Failed(error))) | (Err(error), _) => Some(error),
                 (Ok(_), Some(_)) => {
-                    cleanup.answered(self.can.compares_tokens, now);
+                    cleanup.answered(self.can.compares_tokens, clock);
                     return false;
                 }
                 (Ok(_), None) => None,
@@ -100,17 +134,16 @@ impl Keeper {
                 cleanup.doubt();
             }
             cleanup.fail();
-            is_worth_another_try(cleanup, failure, now)
+            is_worth_another_try(cleanup, failure, clock.now())
         });
         if reply.is_ok() {
             self.mailbox.is_answered();
         }
-        reply
     }
 
     /// Sends one release and wakes the waiters of this process for the freed keys.
-    async fn ask_release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        let mut answer = pin!(caught(self.store.release(request)));
+    async fn ask_release(self: Arc<Self>, request: ReleaseRequest) -> Result<ReleaseReply> {
+        let mut answer = pin!(caught(self.store.release(&request)));
         let mut woken = false;
         let released = poll_fn(|context| {
             let polled = answer.as_mut().poll(context);
@@ -148,11 +181,11 @@ fn is_worth_another_try(cleanup: &Cleanup, failure: Option<&Error>, now: Duratio
 #[cfg(test)]
 mod tests {
     use leasehold_core::term::Drift;
-    use leasehold_core::{AcquireRequest, AnyStore, Claims, Key, LeaseId, ManualClock, Mode, Ttl};
+    use leasehold_core::{AnyStore, Claims, Key, LeaseId, ManualClock, Mode, Ttl};
     use leasehold_local::LocalStore;
 
     use super::*;
-    use crate::lease::ids::Ownership;
+    use crate::lease::ids::{Caller, Ownership};
 
     #[test]
     fn a_batch_that_was_never_polled_goes_back_into_the_queue() {
@@ -161,10 +194,11 @@ mod tests {
         let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
         let id = LeaseId::mint().unwrap();
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
-        let ownership =
-            Ownership::of(keeper.ids.try_reserve(&id, &claims, Duration::ZERO).unwrap());
-        let request = AcquireRequest::new(id, claims, Ttl::new(Duration::from_secs(1)).unwrap());
-        keeper.release([Cleanup::of_request(&request, ownership, Duration::ZERO)]);
+        let reservation =
+            keeper.ids.try_reserve(&id, &claims, Caller::current(), Duration::ZERO).unwrap();
+        let ownership = Ownership::of(reservation);
+        let term = Ttl::new(Duration::from_secs(1)).unwrap();
+        keeper.release([Cleanup::of_request(&id, &claims, term, &ownership, Duration::ZERO)]);
         for _ in 0..3 {
             let work = keeper.take_work();
             assert_eq!(work.len(), 1);

@@ -74,9 +74,14 @@ impl Schedule {
     }
 
     /// When the Keeper wakes next; the Keeper must then wake.
-    pub(super) fn plan(&self) -> Option<Duration> {
+    ///
+    /// A plan stays although the lease it was made for has ended: then the next lease, which is due later, wakes no
+    /// Keeper to plan anew.
+    pub(super) fn plan(&self, now: Duration) -> Option<Duration> {
         let mut entries = self.entries();
-        entries.planned = entries.queue.first().map(|(wake, _)| *wake);
+        let first = entries.queue.first().map(|(wake, _)| *wake);
+        let planned = entries.planned.filter(|planned| *planned > now);
+        entries.planned = first.into_iter().chain(planned).min();
         entries.planned
     }
 
@@ -109,5 +114,27 @@ impl Entries {
         if let Some(wake) = wake {
             self.queue.remove(&(wake, number));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::state::tests::held;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_lease_that_follows_an_ended_one_wakes_no_keeper() {
+        let schedule = Schedule::default();
+        let [first, second] = [(); 2].map(|()| held(Some(10 * S)));
+        let counted = || Held::new("local", None);
+        assert!(schedule.insert(&first, counted()), "the Keeper has no plan");
+        assert_eq!(schedule.plan(100 * S), Some(110 * S));
+        schedule.remove(&first);
+        assert_eq!(schedule.plan(101 * S), Some(110 * S), "the plan stays");
+        assert!(!schedule.insert(&second, counted()), "it is not due sooner");
+        schedule.remove(&second);
+        assert_eq!(schedule.plan(110 * S), None, "the plan is carried out");
     }
 }

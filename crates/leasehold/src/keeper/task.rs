@@ -104,12 +104,12 @@ impl Drop for StandIn {
 }
 
 impl Keeper {
-    /// Ensures that this runtime does the work, or stands in for the one that does. `Err` is for a runtime without
-    /// timers, if the task does not run yet.
-    pub(super) fn run_on(self: &Arc<Self>, runtime: &Handle) -> leasehold_core::Result<()> {
+    /// Ensures that this runtime does the work, or stands in for the one that does; true if it does it. `Err` is for a
+    /// runtime without timers, if the task does not run yet.
+    pub(super) fn run_on(self: &Arc<Self>, runtime: &Handle) -> leasehold_core::Result<bool> {
         let mut state = self.tasks.state();
         if state.task.as_ref().is_some_and(|(at, _)| *at == runtime.id()) {
-            return Ok(());
+            return Ok(true);
         }
         let next = self.next_wake(&state);
         let is_late = next.is_some_and(|next| next.saturating_add(GRACE) <= self.clock.now());
@@ -121,7 +121,7 @@ impl Keeper {
                     let keeper = Arc::clone(self);
                     runtime.spawn(stand_in(StandIn { keeper, runtime: runtime.id() }));
                 }
-                Ok(())
+                Ok(false)
             }
             _ => {
                 self.check_timers()?;
@@ -134,7 +134,7 @@ impl Keeper {
                     self.rearm_all();
                 }
                 runtime.spawn(work(Running { keeper: Arc::clone(self), task }));
-                Ok(())
+                Ok(true)
             }
         }
     }
@@ -162,7 +162,7 @@ async fn work(running: Running) {
     while !running.is_replaced(&keeper.tasks.state()) {
         flights.extend(keeper.renewals(&running.task));
         flights.extend(keeper.take_work());
-        let renewal = keeper.schedule.plan();
+        let renewal = keeper.schedule.plan(keeper.clock.now());
         let next = renewal.into_iter().chain(keeper.mailbox.next_due()).min();
         // Without a guard there is no held lease. What the last guard left may have arrived just now.
         let orphaned = keeper.orphaned.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{AcquireRequest, ReleaseEntry, Ttl};
+use leasehold_core::{Claims, Clock, LeaseId, ReleaseEntry, Ttl};
 
 use super::ids::{IdReservation, Ownership};
 use super::state::LeaseState;
@@ -30,16 +30,18 @@ pub(crate) struct Cleanup {
 impl Cleanup {
     /// What an acquire that is sent from now on may leave.
     pub(crate) fn of_request(
-        request: &AcquireRequest,
-        ownership: Arc<Ownership>,
+        id: &LeaseId,
+        claims: &Claims,
+        term: Ttl,
+        ownership: &Arc<Ownership>,
         now: Duration,
     ) -> Self {
         let cleanup = Self {
-            entry: ReleaseEntry::new(request.id().clone(), request.claims().keys().cloned()),
+            entry: ReleaseEntry::new(id.clone(), claims.keys().cloned()),
             keep_until: Duration::ZERO,
-            asked: Some(request.term()),
+            asked: Some(term),
             until: Some(now),
-            ownership,
+            ownership: Arc::clone(ownership),
             failed: false,
             doubtful: false,
         };
@@ -49,14 +51,15 @@ impl Cleanup {
     /// A lease that its holder releases: its keys stay taken for the rest of `min_hold`.
     pub(crate) fn of_held(held: &LeaseState) -> Self {
         let entry = ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned());
+        let (ownership, until, doubtful) = held.hand_over();
         Self {
             entry: held.lease.token.into_iter().fold(entry, ReleaseEntry::with_token),
             keep_until: held.policy.min_hold_until.unwrap_or_default(),
             asked: None,
-            until: held.store_until(),
-            ownership: held.hand_over(),
+            until,
+            ownership,
             failed: false,
-            doubtful: held.is_unconfirmed(),
+            doubtful,
         }
     }
 
@@ -84,9 +87,12 @@ impl Cleanup {
         self.asked.is_some()
     }
 
-    /// The entry to send at `now`.
-    pub(crate) fn entry(&self, now: Duration) -> ReleaseEntry {
-        self.entry.clone().with_keep(self.keep_until.saturating_sub(now))
+    /// The entry to send now.
+    pub(crate) fn entry(&self, clock: &dyn Clock) -> ReleaseEntry {
+        if self.keep_until.is_zero() {
+            return self.entry.clone();
+        }
+        self.entry.clone().with_keep(self.keep_until.saturating_sub(clock.now()))
     }
 
     pub(crate) fn keep_until(&self) -> Duration {
@@ -120,9 +126,13 @@ impl Cleanup {
 
     /// Its release is answered. If an earlier request may still act, and would reach the next lease of the id, the id
     /// stays reserved until the term is over (C3).
-    pub(crate) fn answered(&self, compares_tokens: bool, now: Duration) {
+    pub(crate) fn answered(&self, compares_tokens: bool, clock: &dyn Clock) {
         let is_told_apart = compares_tokens && self.entry.token().is_some();
-        if self.doubtful && !is_told_apart && self.matters(now) {
+        if !self.doubtful || is_told_apart {
+            return;
+        }
+        let now = clock.now();
+        if self.matters(now) {
             let until = self.until.unwrap_or_else(|| now.saturating_add(LONGEST_BAR));
             self.ownership.reservation.bar(until, now);
         }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -23,11 +24,12 @@ impl Caller {
     }
 }
 
-/// Who requested the lease that has a reserved id, while it is held.
-type Holder = Arc<Mutex<Option<Caller>>>;
-
 /// The ids of every `Locker` of this process.
 static LOCKERS: RwLock<Vec<Weak<Ids>>> = RwLock::new(Vec::new());
+
+fn names(id: &LeaseId, claims: &Claims) -> impl Iterator<Item = Name> {
+    claims.keys().map(|key| (id.clone(), key.clone()))
+}
 
 /// Who in this process holds the lease of a store's `record`, in whichever `Locker`.
 pub(crate) fn held_here(record: &Record) -> Option<Caller> {
@@ -46,12 +48,13 @@ pub(crate) struct Ids {
     /// The process of the `Locker`; 0 if it is not among those of its process.
     process: u32,
     state: Mutex<State>,
-    freed: Notify,
+    /// Made by the first who waits for an id.
+    freed: OnceLock<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    reserved: BTreeMap<Name, Holder>,
+    reserved: BTreeMap<Name, Weak<IdReservation>>,
     /// Until when a request that was never answered may still act.
     barred: BTreeMap<Name, Duration>,
     /// How many of them there may be before those that are over are removed.
@@ -61,15 +64,18 @@ struct State {
 /// Held by everything that names the id: the try, the lease, its renewals, its release.
 #[derive(Debug)]
 pub(crate) struct IdReservation {
-    names: Vec<Name>,
-    holder: Holder,
+    id: LeaseId,
+    claims: Claims,
+    /// Who requests its lease.
+    caller: Caller,
+    is_held: AtomicBool,
     ids: Arc<Ids>,
 }
 
 impl IdReservation {
-    /// Notes who requested the lease, or that it is held no more.
-    pub(crate) fn held_by(&self, caller: Option<Caller>) {
-        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = caller;
+    /// Notes whether the lease is held.
+    pub(crate) fn set_held(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::Release);
     }
 
     /// Keeps the id from later requests until then.
@@ -79,8 +85,8 @@ impl IdReservation {
             state.barred.retain(|_, until| *until > now);
             state.room = 16 + 2 * state.barred.len();
         }
-        for name in &self.names {
-            let barred = state.barred.entry(name.clone()).or_insert(until);
+        for name in names(&self.id, &self.claims) {
+            let barred = state.barred.entry(name).or_insert(until);
             *barred = until.max(*barred);
         }
     }
@@ -102,7 +108,8 @@ impl Ownership {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        self.reservation.ids.freed.notify_waiters();
+        let ids = &self.reservation.ids;
+        ids.notify(ids.state());
     }
 }
 
@@ -122,8 +129,8 @@ impl Ids {
     }
 
     fn held_by(&self, name: &Name) -> Option<Caller> {
-        let holder = self.state().reserved.get(name).map(Arc::clone)?;
-        *holder.lock().unwrap_or_else(PoisonError::into_inner)
+        let reservation = self.state().reserved.get(name).and_then(Weak::upgrade)?;
+        reservation.is_held.load(Ordering::Acquire).then_some(reservation.caller)
     }
 
     /// Reserves the id for these keys, unless a request still names it for one of them. `Err` states when to try again, if
@@ -132,20 +139,50 @@ impl Ids {
         self: &Arc<Self>,
         id: &LeaseId,
         claims: &Claims,
+        caller: Caller,
         now: Duration,
     ) -> Result<Arc<IdReservation>, Option<Duration>> {
-        let names: Vec<_> = claims.keys().map(|key| (id.clone(), key.clone())).collect();
         let mut state = self.state();
-        if names.iter().any(|name| state.reserved.contains_key(name)) {
+        if names(id, claims).any(|name| state.reserved.contains_key(&name)) {
             return Err(None);
         }
-        let barred = names.iter().filter_map(|name| state.barred.get(name).copied()).max();
-        if barred.is_some_and(|until| until > now) {
-            return Err(barred);
+        if !state.barred.is_empty() {
+            let barred =
+                names(id, claims).filter_map(|name| state.barred.get(&name).copied()).max();
+            if barred.is_some_and(|until| until > now) {
+                return Err(barred);
+            }
         }
-        let holder = Holder::default();
-        state.reserved.extend(names.iter().map(|name| (name.clone(), Arc::clone(&holder))));
-        Ok(Arc::new(IdReservation { names, holder, ids: Arc::clone(self) }))
+        Ok(self.reserve_in(&mut state, id, claims, caller))
+    }
+
+    /// Reserves an id that was just minted, so that nothing else can name it.
+    pub(crate) fn reserve_minted(
+        self: &Arc<Self>,
+        id: &LeaseId,
+        claims: &Claims,
+        caller: Caller,
+    ) -> Arc<IdReservation> {
+        self.reserve_in(&mut self.state(), id, claims, caller)
+    }
+
+    fn reserve_in(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: &LeaseId,
+        claims: &Claims,
+        caller: Caller,
+    ) -> Arc<IdReservation> {
+        let reservation = Arc::new(IdReservation {
+            id: id.clone(),
+            claims: claims.clone(),
+            caller,
+            is_held: AtomicBool::new(false),
+            ids: Arc::clone(self),
+        });
+        let reserved = names(id, claims).map(|name| (name, Arc::downgrade(&reservation)));
+        state.reserved.extend(reserved);
+        reservation
     }
 
     /// Reserves the id for these keys when nothing names it any more.
@@ -153,13 +190,14 @@ impl Ids {
         self: &Arc<Self>,
         id: &LeaseId,
         claims: &Claims,
+        caller: Caller,
         clock: &dyn Clock,
     ) -> Arc<IdReservation> {
         loop {
-            let freed = self.freed.notified();
+            let freed = self.freed().notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            match self.try_reserve(id, claims, clock.now()) {
+            match self.try_reserve(id, claims, caller, clock.now()) {
                 Ok(reservation) => return reservation,
                 Err(None) => freed.await,
                 Err(Some(until)) => clock.sleep_until(until).await,
@@ -170,9 +208,10 @@ impl Ids {
     /// Ends when everything in `taken` is released.
     pub(crate) async fn given_back(&self, taken: &[Weak<Ownership>]) {
         loop {
-            let freed = self.freed.notified();
+            let freed = self.freed().notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
+            drop(self.state());
             if taken.iter().all(|ownership| ownership.strong_count() == 0) {
                 return;
             }
@@ -183,15 +222,27 @@ impl Ids {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn freed(&self) -> &Notify {
+        self.freed.get_or_init(Notify::new)
+    }
+
+    /// Wakes those who wait for an id, after a change that they may wait for. Whoever asks for `freed` and then locks the
+    /// state, to see whether it must wait, is woken or sees the change.
+    fn notify(&self, state: MutexGuard<'_, State>) {
+        drop(state);
+        if let Some(freed) = self.freed.get() {
+            freed.notify_waiters();
+        }
+    }
 }
 
 impl Drop for IdReservation {
     fn drop(&mut self) {
         let mut state = self.ids.state();
-        for name in &self.names {
-            state.reserved.remove(name);
+        for name in names(&self.id, &self.claims) {
+            state.reserved.remove(&name);
         }
-        drop(state);
-        self.ids.freed.notify_waiters();
+        self.ids.notify(state);
     }
 }

@@ -33,7 +33,8 @@ pub(crate) struct LeaseState {
     pub(crate) reservation: Arc<IdReservation>,
     pub(crate) started: Duration,
     state: Mutex<State>,
-    changed: Notify,
+    /// Made by the first who waits for a change.
+    changed: OnceLock<Notify>,
     events: OnceLock<broadcast::Sender<Event>>,
 }
 
@@ -149,7 +150,7 @@ impl LeaseState {
         nodes: NodeReports,
     ) -> Arc<Self> {
         let reservation = Arc::clone(&ownership.reservation);
-        reservation.held_by(Some(policy.caller));
+        reservation.set_held(true);
         let state = State {
             deadline: policy.deadline(sent, remaining),
             confirmed: sent,
@@ -170,7 +171,7 @@ impl LeaseState {
             reservation,
             started: sent,
             state: Mutex::new(state),
-            changed: Notify::new(),
+            changed: OnceLock::new(),
             events: OnceLock::new(),
         })
     }
@@ -209,10 +210,10 @@ impl LeaseState {
     fn lose(&self, state: &mut State, reason: LostReason) -> HoldStatus {
         state.end = Some(End::Lost(reason.clone()));
         state.next_renewal = None;
-        self.reservation.held_by(None);
+        self.reservation.set_held(false);
         self.emit(Event::Lost(reason.clone()));
         self.emit(Event::Stopped);
-        self.changed.notify_waiters();
+        self.notify_changed();
         HoldStatus::Lost { reason, news: true }
     }
 
@@ -223,9 +224,9 @@ impl LeaseState {
         if matches!(status, HoldStatus::Held(_)) {
             state.end = Some(End::Released);
             state.next_renewal = None;
-            self.reservation.held_by(None);
+            self.reservation.set_held(false);
             self.emit(Event::Stopped);
-            self.changed.notify_waiters();
+            self.notify_changed();
         }
         status
     }
@@ -316,7 +317,7 @@ impl LeaseState {
                 let after = self.evaluate(&mut state, now);
                 if let HoldStatus::Held(deadline) = after {
                     self.emit(Event::Renewed { remaining: left(deadline, now) });
-                    self.changed.notify_waiters();
+                    self.notify_changed();
                 }
                 after
             }
@@ -356,11 +357,6 @@ impl LeaseState {
         Some(self.state().confirmed).filter(|confirmed| *confirmed > self.started)
     }
 
-    /// Its last renewal is not answered, or failed.
-    pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.state().unconfirmed
-    }
-
     /// The latest instant until which the store may count the lease as held; `None` for ever.
     pub(crate) fn store_until(&self) -> Option<Duration> {
         self.state().store_until
@@ -376,14 +372,26 @@ impl LeaseState {
         self.state().deadline.unwrap_or_default()
     }
 
-    /// The ownership that its release takes over.
-    pub(crate) fn hand_over(&self) -> Arc<Ownership> {
-        let ownership = self.state().ownership.take();
-        ownership.unwrap_or_else(|| Ownership::of(Arc::clone(&self.reservation)))
+    /// What its release takes over: its ownership, until when the store may count it, and whether a request that names
+    /// it may still act.
+    pub(crate) fn hand_over(&self) -> (Arc<Ownership>, Option<Duration>, bool) {
+        let mut state = self.state();
+        let ownership = state.ownership.take();
+        let ownership = ownership.unwrap_or_else(|| Ownership::of(Arc::clone(&self.reservation)));
+        (ownership, state.store_until, state.unconfirmed)
     }
 
+    /// Notified of each change of the state. Whoever asks for it and then locks the state, to see whether it must wait,
+    /// is notified or sees the change.
     pub(crate) fn changed(&self) -> &Notify {
-        &self.changed
+        self.changed.get_or_init(Notify::new)
+    }
+
+    /// Notifies of a change; the state is still locked.
+    fn notify_changed(&self) {
+        if let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
+        }
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
@@ -436,7 +444,7 @@ pub(crate) fn renewal(lease: &Lease, note: &Note, term: Ttl) -> RenewEntry {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use leasehold_core::{Claims, Key, LeaseId, Mode};
 
     use super::*;
@@ -444,7 +452,8 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    fn held(interval: Option<Duration>) -> Arc<LeaseState> {
+    /// A lease of 30 s that was requested at 100 s.
+    pub(crate) fn held(interval: Option<Duration>) -> Arc<LeaseState> {
         let ttl = Ttl::new(30 * S).unwrap();
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         let policy = HoldPolicy {
@@ -460,8 +469,9 @@ mod tests {
             caller: Caller::current(),
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
+        let ids = Arc::new(Ids::default());
         let reservation =
-            Arc::new(Ids::default()).try_reserve(&lease.id, &lease.claims, 100 * S).unwrap();
+            ids.try_reserve(&lease.id, &lease.claims, Caller::current(), 100 * S).unwrap();
         let ownership = Ownership::of(reservation);
         LeaseState::new(
             lease,
