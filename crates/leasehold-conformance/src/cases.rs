@@ -7,6 +7,7 @@ mod c03b_broken;
 mod c04_clock;
 mod c05_expired;
 mod c06_ended;
+mod c07_mark;
 mod c07_tokens;
 mod c08_swap;
 mod c09_shared;
@@ -40,6 +41,7 @@ pub(crate) fn all<B: Backing>() -> Vec<Case<B>> {
         c05_expired::cases(),
         c06_ended::cases(),
         c07_tokens::cases(),
+        c07_mark::cases(),
         c08_swap::cases(),
         c09_shared::cases(),
         c10_lost_replies::cases(),

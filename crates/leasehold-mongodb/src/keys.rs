@@ -65,3 +65,84 @@ impl Keys {
         reply
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::{
+        AcquireReply, AcquireRequest, Claims, EvictRequest, FencingToken, Filter, LeaseId, Mode,
+        RenewEntry, RenewRequest, Ttl,
+    };
+
+    use super::*;
+
+    const NOW: Now = Now { boot: Duration::from_secs(100), wall_micros: 100_000_000 };
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    /// Keys with these counters, and no holders.
+    fn keys(counters: &[(&str, u64)]) -> Keys {
+        let entry = |counter| Entry { counter, holders: Vec::new() };
+        let entries = counters.iter().map(|(name, counter)| (key(name), entry(*counter)));
+        Keys::new(&Table::default(), entries)
+    }
+
+    fn claims(names: &[&str]) -> Claims {
+        Claims::all(names.iter().map(|name| key(name)), Mode::Exclusive).unwrap()
+    }
+
+    fn grant(keys: &mut Keys, names: &[&str]) -> u64 {
+        let ttl = Ttl::new(Duration::from_secs(9)).unwrap();
+        let id = LeaseId::foreign(b"w").unwrap();
+        let request = AcquireRequest::new(id, claims(names), ttl);
+        match keys.table.acquire(&request, NOW).unwrap() {
+            AcquireReply::Granted(granted) => granted.token.unwrap().get(),
+            refused @ AcquireReply::Refused(_) => panic!("{refused:?}"),
+        }
+    }
+
+    fn counters(keys: &Keys, names: &[&str]) -> Vec<Option<u64>> {
+        names.iter().map(|name| keys.entry(&key(name)).map(|entry| entry.counter)).collect()
+    }
+
+    #[test]
+    fn a_grant_is_above_the_counters_of_its_keys_and_raises_them() {
+        let mut keys = keys(&[("a", 7), ("b", 200_000_000), ("c", 9)]);
+        assert_eq!(grant(&mut keys, &["a", "b", "d"]), 200_000_001);
+        let expected = [Some(200_000_001), Some(200_000_001), Some(9), Some(200_000_001), None];
+        assert_eq!(counters(&keys, &["a", "b", "c", "d", "e"]), expected);
+    }
+
+    #[test]
+    fn a_raise_raises_the_counters_of_the_keys_of_the_lease() {
+        let mut keys = keys(&[("a", 7), ("b", 8)]);
+        let token = grant(&mut keys, &["a"]);
+        let id = LeaseId::foreign(b"w").unwrap();
+        let ttl = Ttl::new(Duration::from_secs(9)).unwrap();
+        let renewal = RenewEntry::extend(id, claims(&["a"]), ttl)
+            .with_token_raised_to(FencingToken::new(token + 5).unwrap());
+        keys.table.renew(&RenewRequest::new(vec![renewal]), NOW);
+        assert_eq!(counters(&keys, &["a", "b"]), [Some(token + 5), Some(8)]);
+    }
+
+    #[test]
+    fn only_old_counters_of_free_keys_are_forgotten() {
+        let mut keys = keys(&[("new", 99_000_000), ("old", 98_999_999), ("none", 0), ("last", 1)]);
+        grant(&mut keys, &["held"]);
+        let purge = EvictRequest::expired(Filter::default()).with_limit(2);
+        let after = Some(Duration::from_secs(1));
+        let reply = keys.evict(&purge, after, NOW);
+        assert_eq!((reply.counters_forgotten, reply.more), (2, true));
+        let reply = keys.evict(&purge, after, NOW);
+        assert_eq!((reply.counters_forgotten, reply.more), (1, false));
+        assert_eq!(
+            counters(&keys, &["new", "old", "none", "last"]),
+            [Some(99_000_000), None, None, None]
+        );
+        assert!(keys.entry(&key("held")).is_some());
+        assert_eq!(keys.evict(&purge, None, NOW).counters_forgotten, 0);
+    }
+}

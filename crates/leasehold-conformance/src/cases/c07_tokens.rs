@@ -1,11 +1,6 @@
 //! C7: tokens strictly grow per key in grant order, and the same grant keeps its token.
 
-use std::time::Duration;
-
-use leasehold_core::table::TELL_EXPIRED_FOR;
-use leasehold_core::{
-    ErrorKind, EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest, Store,
-};
+use leasehold_core::{EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest};
 
 use crate::attempt::{Attempt, all_of, key};
 use crate::case::{CaseResult, PASSED, cases, no_wall_step};
@@ -30,16 +25,13 @@ cases! {
     c07_a_raise_raises_every_later_token [Raise],
     c07_a_raise_never_lowers [Raise],
     c07_a_raise_of_a_lost_lease_does_nothing [Raise],
-    c07_a_raise_far_above_the_mark_is_refused [Raise],
-    c07_nothing_remains_of_a_key_that_nobody_holds [Tokens],
-    c07_an_ended_lease_is_remembered_for_an_hour_at_most [Tokens],
     c07_counters_are_forgotten_after_a_while [Tokens, Forgetting],
     c07_counters_of_live_leases_are_not_forgotten [Tokens, Forgetting],
     c07_counters_ahead_of_the_clock_are_not_forgotten [Tokens, Forgetting],
 }
 
 /// Acquires the key again, and checks that the token is above `last` and that the state remembers it.
-async fn above<B: Backing>(
+pub(super) async fn above<B: Backing>(
     fixture: &Fixture<B>,
     lease: &Attempt,
     last: Option<FencingToken>,
@@ -61,13 +53,6 @@ async fn remembered<B: Backing>(fixture: &Fixture<B>, token: Option<FencingToken
     let token = token.map_or(0, FencingToken::get);
     ensure!(seen.remembers(&key("job"), token), "of the token {token}: {seen:?}");
     Ok(())
-}
-
-/// Why a case about the mark is not applicable to a store without one.
-async fn without_mark<B: Backing>(fixture: &Fixture<B>) -> Result<Option<Ended>> {
-    let has_mark = fixture.observe().await?.mark.is_some();
-    let why = || format!("{} keeps a counter for each key", fixture.can.name);
-    Ok((!has_mark).then(|| Ended::NotApplicable(why())))
 }
 
 async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
@@ -254,7 +239,7 @@ async fn c07_the_same_grant_keeps_its_token<B: Backing>(fixture: &Fixture<B>) ->
 }
 
 /// Renews with a raise.
-fn raise(lease: &Attempt, to: u64) -> Result<RenewRequest> {
+pub(super) fn raise(lease: &Attempt, to: u64) -> Result<RenewRequest> {
     let token = FencingToken::new(to)?;
     Ok(RenewRequest::new(vec![lease.renewal(lease.term).with_token_raised_to(token)]))
 }
@@ -298,70 +283,6 @@ async fn c07_a_raise_of_a_lost_lease_does_nothing<B: Backing>(fixture: &Fixture<
         "a released lease was renewed: {renewed:?}"
     );
     fixture.unchanged(&before).await?;
-    PASSED
-}
-
-/// One value near the end of all tokens would end every key.
-async fn c07_a_raise_far_above_the_mark_is_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
-    if let Some(ended) = without_mark(fixture).await? {
-        return Ok(ended);
-    }
-    let lease = fixture.exclusive("job");
-    fixture.client.grant(&lease).await?;
-    let before = fixture.observe().await?;
-    let most = (1 << 52) + (1 << 32);
-    // It is the only lease of the request, so some stores fail the request.
-    let failed = match fixture.client.store().renew(&raise(&lease, most + 1)?).await {
-        Ok(reply) => {
-            take!(Some(RenewOutcome::Failed(error)) => error, reply.leases.into_iter().next(), "a raise")
-        }
-        Err(error) => error,
-    };
-    ensure_eq!(failed.kind(), ErrorKind::InvalidInput, "a raise to {}: {failed}", most + 1);
-    fixture.unchanged(&before).await?;
-    fixture.client.renew_all(raise(&lease, most)?).await?;
-    fixture.client.released(&lease).await?;
-    above(fixture, &fixture.exclusive("other"), Some(FencingToken::new(most)?)).await?;
-    PASSED
-}
-
-async fn c07_nothing_remains_of_a_key_that_nobody_holds<B: Backing>(
-    fixture: &Fixture<B>,
-) -> CaseResult {
-    if let Some(ended) = without_mark(fixture).await? {
-        return Ok(ended);
-    }
-    for name in ["a", "b", "c"] {
-        let lease = fixture.exclusive(name);
-        fixture.client.grant(&lease).await?;
-        fixture.client.released(&lease).await?;
-    }
-    let seen = fixture.observe().await?;
-    ensure!(seen.rows.is_empty() && seen.counters.is_empty(), "what remains: {seen:?}");
-    PASSED
-}
-
-/// And nothing after that, without a purge, as long as the store is used.
-async fn c07_an_ended_lease_is_remembered_for_an_hour_at_most<B: Backing>(
-    fixture: &Fixture<B>,
-) -> CaseResult {
-    if let Some(ended) = without_mark(fixture).await? {
-        return Ok(ended);
-    }
-    if fixture.wall_micros().is_none() {
-        return Ok(Ended::CannotHere("it would take an hour".to_owned()));
-    }
-    let (expired, evicted) = (fixture.exclusive("expired"), fixture.exclusive("evicted"));
-    for lease in [&expired, &evicted] {
-        fixture.client.grant(lease).await?;
-    }
-    fixture.client.evict_these(evicted.targets(), None).await?;
-    fixture.pass(10).await;
-    fixture.pass_for(TELL_EXPIRED_FOR + Duration::from_secs(60)).await;
-    let lease = fixture.exclusive("job");
-    fixture.client.grant(&lease).await?;
-    fixture.client.released(&lease).await?;
-    ensure_eq!(fixture.observe().await?.rows, [], "what is remembered");
     PASSED
 }
 

@@ -4,6 +4,7 @@
 //! reply.
 
 mod bug;
+mod mark;
 mod rows;
 mod shown;
 pub(crate) mod store;
@@ -73,6 +74,29 @@ fn a_store_whose_tokens_cannot_be_raised_passes_and_refuses_to_raise_them() {
     assert!(refused.contains(&"c11_a_raise_is_done_or_refused"), "{refused:?}");
     let passed: Vec<_> = report.passed().collect();
     assert!(passed.contains(&"c07_tokens_grow_through_expiry"), "{passed:?}");
+}
+
+#[test]
+fn a_store_with_one_mark_for_all_keys_passes() {
+    let planted = Planted { bug: None, abilities: Abilities::Marked };
+    let report = run(planted, |name| name.starts_with("c07_") || name == "oracle");
+    assert_eq!(reasons(&report), []);
+    for (bug, case) in [
+        (Bug::RaiseUsesUpAllTokens, "c07_a_raise_far_above_the_mark_is_refused"),
+        (Bug::ReleasedKeyLeavesATrace, "c07_nothing_remains_of_a_key_that_nobody_holds"),
+        (
+            Bug::EndedLeaseIsRememberedForLong,
+            "c07_an_ended_lease_is_remembered_for_an_hour_at_most",
+        ),
+        (Bug::RaiseLeavesTheCounter, "c07_a_raise_raises_every_later_token"),
+        (Bug::RefusalDrawsAToken, "c02_refusal_mints_no_token"),
+        (Bug::CounterGoesWithARestart, "c07_tokens_grow_through_restart"),
+        (Bug::TokenIsTheClock, "oracle"),
+    ] {
+        let passed: Vec<_> = report.passed().collect();
+        assert!(passed.contains(&case) || case.starts_with("c02_"), "{case}: {passed:?}");
+        caught(bug, Abilities::Marked, &[case]);
+    }
 }
 
 /// Each clause has at least three cases of its own, and all together are ninety or more.

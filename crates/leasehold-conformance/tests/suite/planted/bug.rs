@@ -44,6 +44,9 @@ pub(crate) enum Bug {
     RaiseLowers,
     CounterIsForgottenAtOnce,
     CounterAheadOfTheClockIsForgotten,
+    RaiseUsesUpAllTokens,
+    ReleasedKeyLeavesATrace,
+    EndedLeaseIsRememberedForLong,
     // Reports
     RetryAfterIsTheSmallest,
     RetryAfterIsTheFirstKeys,

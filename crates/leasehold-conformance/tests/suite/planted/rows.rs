@@ -41,6 +41,8 @@ pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     pub(crate) counters: BTreeMap<Key, u64>,
     pub(crate) forget_after: Duration,
+    /// One counter counts for all keys, and is never forgotten.
+    pub(crate) marked: bool,
     /// How long a row excludes others after its holder's term, in microseconds.
     pub(crate) margin: u64,
     pub(crate) max_holders: Option<NonZeroU32>,
@@ -105,6 +107,7 @@ impl Rows {
 
     pub(crate) fn acquire(&mut self, request: &AcquireRequest, at: At) -> Result<AcquireReply> {
         let term = request.term().duration().ok_or_else(|| Error::invalid_input("no end"))?;
+        self.forget(at);
         let (id, until) = (request.id(), self.until(term, at));
         let mut own = Vec::new();
         for claim in request.claims() {
@@ -145,7 +148,8 @@ impl Rows {
         if let Some(refused) = self.refusal(request, at) {
             for claim in request.claims() {
                 if self.has(Bug::RefusalDrawsAToken) {
-                    *self.counters.entry(claim.key.clone()).or_insert(at.wall) += 1;
+                    let key = self.counted(&claim.key);
+                    *self.counters.entry(key).or_insert(at.wall) += 1;
                 }
                 if self.has(Bug::RefusalTakesTheFreeKeys)
                     && self.awaited(request, claim, at).is_none()
@@ -174,7 +178,7 @@ impl Rows {
     /// The next token of these keys.
     pub(crate) fn draw(&self, request: &AcquireRequest, at: At) -> u64 {
         let mut keys = request.claims().keys();
-        let counter = |key: &Key| self.counters.get(key).copied().unwrap_or(0);
+        let counter = |key: &Key| self.counters.get(&self.counted(key)).copied().unwrap_or(0);
         let highest = match self.bug {
             Some(Bug::TokenIsAboveTheFirstKeyOnly) => keys.next().map(counter),
             Some(Bug::TokenIsTheClock) => None,
@@ -190,7 +194,7 @@ impl Rows {
             !self.same(&row.key, &claim.key) || !self.spent(row, at) && row.id.as_ref() != id
         };
         self.rows = stored.into_iter().filter(keeps).collect();
-        self.counters.insert(claim.key.clone(), token);
+        self.counters.insert(self.counted(&claim.key), token);
         self.rows.push(Row {
             key: claim.key.clone(),
             id: id.cloned(),
@@ -268,6 +272,9 @@ impl Rows {
     }
 
     pub(crate) fn renew(&mut self, renewal: &RenewEntry, at: At) -> RenewOutcome {
+        if let Err(error) = self.admit_raise(renewal) {
+            return RenewOutcome::Failed(error);
+        }
         let mut rows = Vec::new();
         for claim in renewal.claims() {
             let mut row = self.find(&claim.key, renewal.id());
@@ -298,6 +305,7 @@ impl Rows {
         for row in rows {
             let (lowers, leaves) =
                 (self.has(Bug::RaiseLowers), self.has(Bug::RaiseLeavesTheCounter));
+            let counted = self.counted(&self.rows[row].key);
             let row = &mut self.rows[row];
             row.until = match row.until {
                 u64::MAX if ends => to,
@@ -308,7 +316,7 @@ impl Rows {
             row.renewed = Some(at.wall);
             least = least.min(row.until);
             if let Some(raise) = renewal.raise() {
-                let counter = self.counters.entry(row.key.clone()).or_default();
+                let counter = self.counters.entry(counted).or_default();
                 if !leaves {
                     *counter = raise.get().max(if lowers { 0 } else { *counter });
                 }
@@ -364,7 +372,10 @@ impl Rows {
             }
         }
         let ends_keep = self.has(Bug::ReleaseEndsAKeep);
-        if all_held || !self.has(Bug::BrokenLeaseIsReleasedInPart) {
+        if self.has(Bug::ReleasedKeyLeavesATrace) {
+            let own = |row: &&mut Row| ending.keys().contains(&row.key) && row.id.as_ref() == id;
+            self.rows.iter_mut().filter(own).for_each(|row| row.until = at.boot);
+        } else if all_held || !self.has(Bug::BrokenLeaseIsReleasedInPart) {
             self.rows.retain(|row| {
                 !(ending.keys().contains(&row.key) && row.id.as_ref() == id)
                     || row.kept && !ends_keep

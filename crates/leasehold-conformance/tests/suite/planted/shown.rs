@@ -144,7 +144,8 @@ impl Rows {
             _ => counter + after < at.wall,
         };
         self.counters.retain(|key, counter| {
-            let forget = self.rows.iter().all(|row| row.key != *key)
+            let forget = !self.marked
+                && self.rows.iter().all(|row| row.key != *key)
                 && filter.matches_counter(key)
                 && forgets(*counter)
                 && removed.len() + forgotten < limit;

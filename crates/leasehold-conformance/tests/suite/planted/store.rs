@@ -29,6 +29,8 @@ pub(crate) enum Abilities {
     Counting,
     /// All, for two holders of a key.
     Narrow,
+    /// All, with one mark in place of a counter for each key.
+    Marked,
     /// All, in a format shared with others, in which records end for others after they have ended for their
     /// holders.
     Margin,
@@ -82,7 +84,7 @@ fn few_abilities() -> Capabilities {
 impl Planted {
     fn state(self, forget_after: Duration) -> Arc<State> {
         let mut can = match self.abilities {
-            Abilities::All => all_abilities(),
+            Abilities::All | Abilities::Marked => all_abilities(),
             Abilities::Few => few_abilities(),
             Abilities::Counting => {
                 let mut can = all_abilities();
@@ -112,6 +114,7 @@ impl Planted {
             rows: vec![],
             counters: [].into(),
             forget_after,
+            marked: self.abilities == Abilities::Marked,
             margin,
             max_holders: can.max_holders,
             bug: self.bug,
@@ -138,6 +141,9 @@ impl Subject for Planted {
     }
 
     async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<PlantedStore>> {
+        if self.abilities == Abilities::Marked {
+            return Ok(Forgets::Never);
+        }
         Ok(Forgets::After(PlantedStore(self.state(forget_after))))
     }
 
@@ -171,6 +177,9 @@ impl Backing for PlantedStore {
             row.note = stored.note.clone();
             row
         });
+        if rows.marked {
+            return Ok(Observation::new(seen.collect(), []).with_mark(rows.mark()));
+        }
         Ok(Observation::new(seen.collect(), rows.counters.clone()))
     }
 
