@@ -8,7 +8,7 @@ use super::error::LockError;
 use super::gate::Gate;
 use super::holder::{Holder, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
-use super::lock::Lock;
+use super::lock::{Grant, Lock};
 use super::request::{Terms, Waiting};
 use super::shard::{Place, Shard};
 use super::sync::{MutexGuard, Ordering};
@@ -17,7 +17,7 @@ use super::table::{LockKey, NEWCOMER, Table};
 /// How the table answers a request.
 #[derive(Debug)]
 pub(super) enum Entered<K> {
-    Granted(LockId, Lock<K>),
+    Granted(Grant<K>),
     Refused(Claims<K>, Terms),
     Waiting(Arc<Waiting<K>>),
 }
@@ -71,7 +71,7 @@ impl<K: LockKey> Table<K> {
                 access.add(claim, terms.holder(id, claim, State::Held, term));
             }
             access.finish();
-            return Entered::Granted(id, Lock { claims, term, owner: terms.owner });
+            return Entered::Granted(Grant { id, claims, term, owner: terms.owner });
         }
         if !waits {
             access.finish();
@@ -84,13 +84,9 @@ impl<K: LockKey> Table<K> {
     }
 
     /// Asks for a lock that is not to be waited for.
-    pub(super) fn try_enter(
-        &self,
-        claims: Claims<K>,
-        terms: Terms,
-    ) -> Result<(LockId, Lock<K>), LockError> {
+    pub(super) fn try_enter(&self, claims: Claims<K>, terms: Terms) -> Result<Grant<K>, LockError> {
         match self.enter(claims, terms, false) {
-            Entered::Granted(id, lock) => Ok((id, lock)),
+            Entered::Granted(grant) => Ok(grant),
             _ => Err(LockError::Held),
         }
     }

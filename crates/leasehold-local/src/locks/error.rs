@@ -26,6 +26,13 @@ pub enum LockError {
 }
 
 impl LockError {
+    #[cold]
+    pub(super) fn no_timeout() -> Self {
+        Self::Invalid(Cow::Borrowed(
+            "the lock time-out is 0; it must be above zero, or never_stale",
+        ))
+    }
+
     pub(super) fn no_keys() -> Self {
         Self::Invalid(Cow::Borrowed(
             "no key was given; a lock needs at least one key; acquire_all locks the whole table",

@@ -6,7 +6,7 @@ use leasehold_core::Mode;
 use super::anchor::Anchor;
 use super::holder::{LockId, NEVER};
 use super::keys::{Claim, Claims};
-use super::lock::Lock;
+use super::lock::{Grant, Lock};
 use super::release::ReleaseOutcome;
 use super::table::LockKey;
 
@@ -21,8 +21,8 @@ pub struct Guard<K: LockKey> {
 }
 
 impl<K: LockKey> Guard<K> {
-    pub(super) fn new(anchor: Anchor<K>, id: LockId, lock: Lock<K>) -> Self {
-        Self { anchor, held: Some(lock), id }
+    pub(super) fn new(anchor: Anchor<K>, grant: Grant<K>) -> Self {
+        Self { anchor, id: grant.id, held: Some(grant.into()) }
     }
 
     /// The number of the lock.
@@ -43,7 +43,7 @@ impl<K: LockKey> Guard<K> {
 
     /// How long it is until the lock goes stale; `None` if it has no time-out.
     pub fn remaining(&self) -> Option<Duration> {
-        let ends = self.held.as_ref().map_or(0, |lock| lock.term.ends);
+        let ends = self.held.as_ref().map_or(0, |lock| lock.ends);
         (ends != NEVER).then(|| Duration::from_nanos(ends.saturating_sub(self.anchor.now())))
     }
 

@@ -8,9 +8,9 @@ use super::config::LocksConfig;
 use super::entry::Entry;
 use super::error::LockError;
 use super::guard::Guard;
-use super::holder::{AGED, LockId, State};
+use super::holder::{AGED, LockId, NEVER, State};
 use super::keys::{Claims, Keys};
-use super::lock::Lock;
+use super::lock::Grant;
 use super::options::Options;
 use super::owner::{Owner, OwnersTable};
 use super::release::ReleaseOutcome;
@@ -209,10 +209,15 @@ impl<K: LockKey> LocalLocks<K> {
     fn attempt(&self, claims: Claims<K>, options: &Options) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
         if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
+            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
         }
-        let (id, lock) = self.table().try_enter(claims, terms)?;
-        Ok(self.guard(id, lock))
+        self.attempt_slowly(claims, terms)
+    }
+
+    #[inline(never)]
+    fn attempt_slowly(&self, claims: Claims<K>, terms: Terms) -> Result<Guard<K>, LockError> {
+        let grant = self.table().try_enter(claims, terms)?;
+        Ok(self.guard(grant))
     }
 
     #[inline]
@@ -223,10 +228,20 @@ impl<K: LockKey> LocalLocks<K> {
     ) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
         if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
+            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
         }
-        let (id, lock) = Wait::new(self.table(), claims, terms, options).block()?;
-        Ok(self.guard(id, lock))
+        self.wait_blocking(claims, terms, options)
+    }
+
+    #[inline(never)]
+    fn wait_blocking(
+        &self,
+        claims: Claims<K>,
+        terms: Terms,
+        options: &Options,
+    ) -> Result<Guard<K>, LockError> {
+        let grant = Wait::new(self.table(), claims, terms, options).block()?;
+        Ok(self.guard(grant))
     }
 
     pub(super) async fn claim(
@@ -238,11 +253,11 @@ impl<K: LockKey> LocalLocks<K> {
         tokio::task::coop::consume_budget().await;
         let terms = self.terms(options)?;
         if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(id, Lock { claims, term, owner: terms.owner }));
+            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
         }
         let wait = Wait::new(self.table(), claims, terms, options);
-        let (id, lock) = AsyncWait::new(wait).await?;
-        Ok(self.guard(id, lock))
+        let grant = AsyncWait::new(wait).await?;
+        Ok(self.guard(grant))
     }
 
     /// Checks the options, and prepares for the death of the owner.
@@ -253,19 +268,24 @@ impl<K: LockKey> LocalLocks<K> {
             terms.timeout = terms.timeout.min(AGED);
         }
         if let Some(owner) = &terms.owner {
-            let table: Weak<dyn OwnersTable> = Arc::downgrade(self.table()) as _;
-            owner.tell(table);
+            self.follow(owner);
         }
         Ok(terms)
     }
 
+    #[inline(never)]
+    fn follow(&self, owner: &Owner) {
+        let table: Weak<dyn OwnersTable> = Arc::downgrade(self.table()) as _;
+        owner.tell(table);
+    }
+
     #[inline]
-    fn guard(&self, id: LockId, lock: Lock<K>) -> Guard<K> {
-        if lock.can_go_stale() {
-            self.table().ensure_sweeps(lock.term.began());
+    fn guard(&self, grant: Grant<K>) -> Guard<K> {
+        if grant.term.ends != NEVER || grant.owner.is_some() {
+            self.table().ensure_sweeps(grant.term.began());
         }
-        let index = lock.claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
-        Guard::new(self.0.anchors[index].clone(), id, lock)
+        let index = grant.claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
+        Guard::new(self.0.anchors[index].clone(), grant)
     }
 }
 

@@ -145,9 +145,7 @@ impl Options {
     #[inline]
     pub(super) fn terms(&self) -> Result<Terms, LockError> {
         if self.timeout == 0 {
-            return Err(LockError::Invalid(
-                "the lock time-out is 0; it must be above zero, or never_stale".into(),
-            ));
+            return Err(LockError::no_timeout());
         }
         Ok(Terms { timeout: self.timeout, owner: self.owner.clone() })
     }

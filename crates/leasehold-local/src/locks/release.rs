@@ -18,7 +18,7 @@ pub enum ReleaseOutcome {
 impl<K: LockKey> Lock<K> {
     pub(super) fn is_stale(&self, table: &Table<K>) -> bool {
         let dead = self.owner.as_ref().is_some_and(|owner| !owner.is_alive());
-        dead || (self.term.ends != NEVER && self.term.ends <= table.now())
+        dead || (self.ends != NEVER && self.ends <= table.now())
     }
 
     /// Removes its records; true if none was missing.

@@ -3,7 +3,7 @@ use std::task::Waker;
 
 use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
-use super::lock::Lock;
+use super::lock::Grant;
 use super::owner::Owner;
 use super::sync::{Mutex, MutexGuard};
 
@@ -79,16 +79,17 @@ impl<K> Waiting<K> {
     }
 
     /// The lock that it was granted.
-    pub(super) fn into_lock(this: Arc<Self>, term: Term) -> Lock<K>
+    pub(super) fn into_grant(this: Arc<Self>, term: Term) -> Grant<K>
     where
         K: Clone,
     {
+        let id = this.id;
         let (claims, owner) = match Arc::try_unwrap(this) {
             Ok(waiting) => (waiting.claims, waiting.terms.owner),
             // Somebody is about to forget it.
             Err(waiting) => (waiting.claims.clone(), waiting.terms.owner.clone()),
         };
-        Lock { claims, term, owner }
+        Grant { id, claims, term, owner }
     }
 
     /// Grants it; the caller holds the locks of all its keys.

@@ -9,17 +9,14 @@ use leasehold_core::{BoxFuture, Clock};
 use super::access::Entered;
 use super::error::LockError;
 use super::frame;
-use super::holder::{Instant, LockId, NEVER, Term, nanos};
+use super::holder::{Instant, NEVER, Term, nanos};
 use super::keys::Claims;
-use super::lock::Lock;
+use super::lock::{Grant, Lock};
 use super::options::Options;
 use super::request::{News, Terms, Waiting};
 use super::sync::Parker;
 use super::table::{LockKey, Table};
 use super::timer;
-
-/// The granted lock.
-pub(super) type Grant<K> = (LockId, Lock<K>);
 
 /// A request from its first attempt to its last. Its drop gives up, and passes on what it had got.
 #[derive(Debug)]
@@ -112,7 +109,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
         self.attempts = self.attempts.saturating_add(1);
         let waits = !own && !self.options.exact && self.has_retries() && self.deadline() > now;
         self.stage = match self.table.enter(claims, terms, waits) {
-            Entered::Granted(id, lock) => return Some(Ok((id, lock))),
+            Entered::Granted(grant) => return Some(Ok(grant)),
             Entered::Refused(..) if own => return Some(Err(LockError::HeldByThisScope)),
             Entered::Refused(claims, terms) => Stage::Away(claims, terms),
             Entered::Waiting(place) => Stage::Queued(place),
@@ -159,7 +156,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let Stage::Queued(place) = stage else { return None };
         let term = known.or_else(|| self.table.cancel(&place))?;
-        Some((place.id, Waiting::into_lock(place, term)))
+        Some(Waiting::into_grant(place, term))
     }
 
     fn timed_out(&self, now: Instant) -> LockError {
@@ -182,7 +179,6 @@ impl<'a, K: LockKey> Wait<'a, K> {
     }
 
     /// Waits on the calling thread.
-    #[inline(never)]
     pub(super) fn block(mut self) -> Result<Grant<K>, LockError> {
         let parker = Parker::new();
         let waker = parker.waker();
@@ -197,8 +193,9 @@ impl<'a, K: LockKey> Wait<'a, K> {
 
 impl<K: LockKey> Drop for Wait<'_, K> {
     fn drop(&mut self) {
-        if let Some((id, lock)) = self.leave(None) {
-            lock.remove(self.table, id);
+        if let Some(grant) = self.leave(None) {
+            let id = grant.id;
+            Lock::from(grant).remove(self.table, id);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::after::After;
 use super::gate::{Gate, Progress};
 use super::holder::{Holder, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
-use super::lock::Lock;
+use super::lock::Grant;
 use super::request::{Terms, Waiting};
 use super::sync::{MutexGuard, Ordering, yield_now};
 use super::table::{LockKey, Table};
@@ -42,7 +42,7 @@ impl<K: LockKey> Table<K> {
         let entered = if gate.is_idle() && self.is_vacant() {
             let term = Term::start(terms.timeout, || self.now());
             gate.holder = Some(whole(id, &terms, term));
-            Entered::Granted(id, Lock { claims: Claims::Whole, term, owner: terms.owner })
+            Entered::Granted(Grant { id, claims: Claims::Whole, term, owner: terms.owner })
         } else if waits {
             let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms);
             let waiting = Arc::new(waiting);
