@@ -47,6 +47,10 @@ impl<K: LockKey> Table<K> {
     }
 
     pub(super) fn lock_shards(&self, claims: &[Claim<K>]) -> Shards<'_, K> {
+        if let [claim] = claims {
+            let index = self.index(claim.hash);
+            return SmallVec::from_iter([(index, self.shards[index].0.lock())]);
+        }
         let mut indices: SmallVec<[usize; 16]> =
             claims.iter().map(|claim| self.index(claim.hash)).collect();
         indices.sort_unstable();
@@ -310,13 +314,18 @@ impl<'a, K: LockKey> Access<'a, K> {
     fn look_again(&mut self, claim: &Claim<K>, waiting: &Waiting<K>) {
         let shut_until = self.gate.as_ref().map_or(NEVER, |gate| gate.held_until());
         let shard = self.shard(claim);
+        let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+        let until = held_until.min(shut_until);
+        if until == NEVER {
+            return;
+        }
         let queue = shard.queue(claim.hash, &claim.key);
+        // Who has just joined is the last.
         let is_active = queue.is_some_and(|queue| {
-            queue.places.iter().any(|place| place.active && place.waiting.id == waiting.id)
+            queue.places.iter().rev().any(|place| place.active && place.waiting.id == waiting.id)
         });
         if is_active {
-            let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
-            self.after.wake(waiting.look_at(held_until.min(shut_until)));
+            self.after.wake(waiting.look_at(until));
         }
     }
 

@@ -101,6 +101,9 @@ impl<K> Waiting<K> {
 
     /// Has the waiter look no later than `at`; wakes it if it would look later.
     pub(super) fn look_at(&self, at: Instant) -> Option<Waker> {
+        if at == NEVER {
+            return None;
+        }
         let mut signal = self.signal();
         if at >= signal.looks_at {
             return None;

@@ -36,6 +36,14 @@ pub(super) struct Queue<K> {
     pub(super) places: VecDeque<Place<K>>,
 }
 
+/// How far a sweep of the shard is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cursor {
+    next: usize,
+    /// How many buckets the map had.
+    buckets: usize,
+}
+
 /// The place of one waiter in the queue of one of its keys.
 #[derive(Debug)]
 pub(super) struct Place<K> {
@@ -175,15 +183,18 @@ impl<K: Eq + Clone> Shard<K> {
     /// each key that lost one. Returns where to go on.
     pub(super) fn sweep(
         &mut self,
-        from: usize,
+        from: Cursor,
         batch: usize,
         mut gone: impl FnMut(&Holder) -> bool,
         mut changed: impl FnMut(u64, &K),
-    ) -> Option<usize> {
+    ) -> Option<Cursor> {
         let mut looked_at = 0;
-        for index in from..self.held.num_buckets() {
+        let buckets = self.held.num_buckets();
+        // Keys are elsewhere once the map has grown or shrunk.
+        let first = if from.buckets == buckets { from.next } else { 0 };
+        for index in first..buckets {
             if looked_at == batch {
-                return Some(index);
+                return Some(Cursor { next: index, buckets });
             }
             let Ok(mut held) = self.held.get_bucket_entry(index) else { continue };
             looked_at += 1;
@@ -232,14 +243,14 @@ impl<K: Eq + Clone> Shard<K> {
     }
 
     /// Removes the place at `index` of the key's queue.
-    pub(super) fn remove_place(&mut self, hash: u64, key: &K, index: usize) {
-        if let Ok(mut queue) = self.queues.find_entry(hash, |queue| queue.key == *key) {
-            queue.get_mut().places.remove(index);
-            if queue.get().places.is_empty() {
-                queue.remove();
-                trim(&mut self.queues, |queue| queue.hash);
-            }
+    pub(super) fn remove_place(&mut self, hash: u64, key: &K, index: usize) -> Option<Place<K>> {
+        let mut queue = self.queues.find_entry(hash, |queue| queue.key == *key).ok()?;
+        let place = queue.get_mut().places.remove(index);
+        if queue.get().places.is_empty() {
+            queue.remove();
+            trim(&mut self.queues, |queue| queue.hash);
         }
+        place
     }
 
     /// Removes a waiter's place, if it has one.

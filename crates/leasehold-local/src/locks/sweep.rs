@@ -3,6 +3,7 @@ use std::sync::{Arc, Weak};
 use leasehold_core::Clock;
 
 use super::holder::Instant;
+use super::shard::Cursor;
 use super::sweeper::{Sweeper, Timed};
 use super::sweeps::Swept;
 use super::sync::Ordering;
@@ -42,7 +43,7 @@ impl<K: LockKey> Table<K> {
     pub(super) fn sweep(&self) -> Swept {
         let mut swept = Swept { sweeps: 1, ..Swept::default() };
         for shard in &self.shards {
-            let mut from = Some(0);
+            let mut from = Some(Cursor::default());
             while let Some(start) = from {
                 let mut awaited = Vec::new();
                 let mut shard = shard.0.lock();

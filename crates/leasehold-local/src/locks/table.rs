@@ -137,11 +137,17 @@ impl<K: LockKey> Table<K> {
                 index += 1;
                 continue;
             }
-            let (waiting, position) = (waiting.clone(), *position);
-            let claim = &waiting.claims.keyed()[position];
+            let claim = &waiting.claims.keyed()[*position];
             let shut = gate.as_ref().is_some_and(|gate| gate.excludes(key, waiting.ticket));
-            if shut || !self.admits(shard, claim) {
-                let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+            if shut || !shard.admits(claim) {
+                let holders = shard.holders(claim);
+                let is_stale = |holder: &Holder| holder.is_stale(|| self.now());
+                if !shut && holders.is_some_and(|holders| holders.all().iter().any(is_stale)) {
+                    let (waiting, position) = (waiting.clone(), *position);
+                    self.drop_stale(shard, &waiting.claims.keyed()[position]);
+                    continue;
+                }
+                let held_until = holders.map_or(NEVER, |holders| holders.first_end());
                 let shut_until = gate.map_or(NEVER, |gate| gate.held_until());
                 after.wake(waiting.look_at(held_until.min(shut_until)));
                 return;
@@ -154,7 +160,9 @@ impl<K: LockKey> Table<K> {
                 index += 1;
                 continue;
             }
-            shard.remove_place(hash, key, index);
+            let Some(Place { waiting, position, .. }) = shard.remove_place(hash, key, index) else {
+                return;
+            };
             if let Some(gate) = gate.as_deref_mut() {
                 gate.note(hash, key);
             }

@@ -1,8 +1,9 @@
 //! Stale locks: terms and sweeps.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use leasehold_core::{BoxFuture, Clock, ManualClock};
@@ -148,6 +149,32 @@ fn a_sweep_removes_stale_locks_in_batches_and_counts_them() {
     assert_eq!(held(&locks), [Some(200)]);
     assert_eq!(live.release(), ReleaseOutcome::Released);
     assert!(locks.is_empty());
+}
+
+#[test]
+fn a_sweep_misses_no_lock_while_others_make_the_table_smaller() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(1).sweep_never();
+    let locks: LocalLocks<u64> = LocalLocks::with_config(config.shards(1)).unwrap();
+    for key in 0..20_000 {
+        locks.try_acquire(key, &short()).unwrap().keep();
+    }
+    /// Locks another key and unlocks it, between two batches.
+    struct Other(LocalLocks<u64>);
+    impl Wake for Other {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.try_acquire(20_000, &patient()).unwrap());
+        }
+    }
+    let waker = Waker::from(Arc::new(Other(locks.clone())));
+    let options = patient();
+    let mut waiters: Vec<_> =
+        (0..200).map(|key| Box::pin(locks.acquire(100 * key, &options))).collect();
+    for waiter in &mut waiters {
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    clock.advance(SECOND);
+    assert_eq!(locks.sweep().removed, 20_000);
 }
 
 #[test]
