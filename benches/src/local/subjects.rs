@@ -21,7 +21,8 @@ use super::contended::Race;
 /// What the sides are.
 pub(crate) const SIDES: &str = "\
 - *by hand*: 64 shards of a `std::sync::Mutex` around the set of the locked keys; a lock inserts its key, a release removes it. Waiters \
-share a `Condvar` for each shard.
+share a `Condvar` for each shard. Its guard borrows a map that lives for ever; that of *by hand, owned* keeps its shard alive by an `Arc`, \
+like the guard of `LocalLocks`.
 - *`LocalLocks`*: locks that never go stale. *Barging*: newcomers overtake. *With a time-out*: locks that \
 go stale after 30 s, as by default, so each reads the clock.
 - *`dashmap`*: holds the vacant `Entry` of the key, and with it the key's shard; it inserts nothing. It cannot hold two keys.
@@ -84,6 +85,7 @@ pub(crate) fn all() -> Vec<Subject> {
     let (fair, barging) = (LocksConfig::new(), LocksConfig::new().barging(true));
     vec![
         Subject::threads("by hand", ByHand::default()),
+        Subject::threads("by hand, owned", ByHandOwned::default()),
         Subject::both("`LocalLocks`", ours(fair.clone(), Options::new().never_stale())),
         Subject::both("`LocalLocks`, barging", ours(barging, Options::new().never_stale())),
         Subject::both("`LocalLocks` with a time-out", ours(fair, Options::new())),
@@ -213,7 +215,7 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What one would write by hand.
 #[derive(Default)]
-struct ByHand(Shards<(Mutex<Locked>, Condvar)>);
+struct ByHand(Shards<HandShard>);
 
 #[derive(Default)]
 struct Locked {
@@ -221,41 +223,73 @@ struct Locked {
     waiters: usize,
 }
 
-struct HandGuard(&'static (Mutex<Locked>, Condvar), u64, u64);
+type HandShard = (Mutex<Locked>, Condvar);
+
+fn take(shard: &HandShard, key: u64, hash: u64) {
+    let mut locked = enter(&shard.0);
+    loop {
+        let Locked { keys, waiters } = &mut *locked;
+        match keys.entry(hash, |(other, _)| *other == key, |(_, hash)| *hash) {
+            hashbrown::hash_table::Entry::Vacant(free) => {
+                free.insert((key, hash));
+                return;
+            }
+            hashbrown::hash_table::Entry::Occupied(_) => *waiters += 1,
+        }
+        locked = shard.1.wait(locked).unwrap_or_else(PoisonError::into_inner);
+        locked.waiters -= 1;
+    }
+}
+
+fn give_back(shard: &HandShard, key: u64, hash: u64) {
+    let mut locked = enter(&shard.0);
+    if let Ok(held) = locked.keys.find_entry(hash, |(other, _)| *other == key) {
+        held.remove();
+    }
+    let waits = locked.waiters > 0;
+    drop(locked);
+    if waits {
+        shard.1.notify_all();
+    }
+}
+
+struct HandGuard(&'static HandShard, u64, u64);
 
 impl Locks for ByHand {
     type Guard = HandGuard;
 
     fn lock(&'static self, key: u64) -> HandGuard {
         let (shard, hash) = self.0.of(key);
-        let mut locked = enter(&shard.0);
-        loop {
-            let Locked { keys, waiters } = &mut *locked;
-            match keys.entry(hash, |(other, _)| *other == key, |(_, hash)| *hash) {
-                hashbrown::hash_table::Entry::Vacant(free) => {
-                    free.insert((key, hash));
-                    return HandGuard(shard, key, hash);
-                }
-                hashbrown::hash_table::Entry::Occupied(_) => *waiters += 1,
-            }
-            locked = shard.1.wait(locked).unwrap_or_else(PoisonError::into_inner);
-            locked.waiters -= 1;
-        }
+        take(shard, key, hash);
+        HandGuard(shard, key, hash)
     }
 }
 
 impl Drop for HandGuard {
     fn drop(&mut self) {
-        let Self(shard, key, hash) = *self;
-        let mut locked = enter(&shard.0);
-        if let Ok(held) = locked.keys.find_entry(hash, |(other, _)| *other == key) {
-            held.remove();
-        }
-        let waits = locked.waiters > 0;
-        drop(locked);
-        if waits {
-            shard.1.notify_all();
-        }
+        give_back(self.0, self.1, self.2);
+    }
+}
+
+/// The same with guards that keep what they lock alive.
+#[derive(Default)]
+struct ByHandOwned(Shards<Arc<HandShard>>);
+
+struct OwnedHandGuard(Arc<HandShard>, u64, u64);
+
+impl Locks for ByHandOwned {
+    type Guard = OwnedHandGuard;
+
+    fn lock(&'static self, key: u64) -> OwnedHandGuard {
+        let (shard, hash) = self.0.of(key);
+        take(shard, key, hash);
+        OwnedHandGuard(shard.clone(), key, hash)
+    }
+}
+
+impl Drop for OwnedHandGuard {
+    fn drop(&mut self) {
+        give_back(&self.0, self.1, self.2);
     }
 }
 
