@@ -88,6 +88,13 @@ struct Start {
     has_keeper: bool,
 }
 
+impl Start {
+    /// The same after a wait, during which the process may have been forked.
+    fn after_wait(self, clock: &dyn Clock) -> Self {
+        Self { now: clock.now(), process: std::process::id(), ..self }
+    }
+}
+
 /// Why a pause ended.
 #[derive(PartialEq, Eq)]
 enum Pause {
@@ -234,7 +241,7 @@ impl<'a> Waiting<'a> {
         start.has_keeper = self.inner.ensure_running(start.process)?;
         if !self.inner.is_ready(level, term) {
             Box::pin(self.inner.make_ready(level, term, limit)).await?;
-            start.now = self.inner.keeper.clock.now();
+            start = start.after_wait(&*self.inner.keeper.clock);
         }
         let Some(lease) = self.spec.resuming.clone() else {
             return self.ask(start, last, limit).await;
@@ -244,7 +251,7 @@ impl<'a> Waiting<'a> {
             Ok(guard) => Ok(Ok(guard)),
             Err(_) => {
                 self.spec.resuming = None;
-                start.now = self.inner.keeper.clock.now();
+                start = start.after_wait(&*self.inner.keeper.clock);
                 self.ask(start, last, limit).await
             }
         }
