@@ -41,7 +41,8 @@ pub struct Capabilities {
     pub raise: bool,
     /// Wake-ups.
     pub notifications: bool,
-    /// Grants in the order of arrival.
+    /// Grants in the order of arrival: a refused request keeps a place, which its claims find again, as long as somebody is
+    /// subscribed to its keys ([C9, C10](crate::contract)).
     pub fair: bool,
     /// Requests of one store for one key take effect in the order in which they are first polled, unless one
     /// fails: a try sent right behind a release finds the key free.

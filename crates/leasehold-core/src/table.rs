@@ -1,7 +1,7 @@
 //! Every rule of the contract that a store's state decides, as `apply(request, now) -> reply`.
 //!
-//! [`Table`] is the executable specification: the in-process store keeps one, the SQLite store loads the
-//! named keys into one inside its transaction, and the conformance oracle compares every store with one.
+//! [`Table`] is the executable specification: the in-process store and the SQLite store take the named keys into one,
+//! under a mutex or inside a transaction, and the conformance oracle compares every store with one.
 //!
 //! A table keeps one high-water mark for all keys and not a counter for each, so nothing remains of a key that
 //! nobody holds (C7).
@@ -15,6 +15,7 @@ mod renew;
 #[cfg(test)]
 mod tests;
 
+pub use acquire::grant_unheld;
 pub use entry::{Holder, State};
 
 use std::collections::BTreeMap;
@@ -92,6 +93,11 @@ impl Table {
     /// All keys that have a record, in key order.
     pub fn entries(&self) -> impl Iterator<Item = (&Key, &[Holder])> {
         self.keys.iter().map(|(key, holders)| (key, holders.as_slice()))
+    }
+
+    /// Takes the table apart: all keys that have a record, in key order, with their records.
+    pub fn into_entries(self) -> impl Iterator<Item = (Key, Vec<Holder>)> {
+        self.keys.into_iter()
     }
 
     /// Removes what is remembered of leases whose term ended [`TELL_EXPIRED_FOR`] ago. Looks at every key.

@@ -1,7 +1,8 @@
 //! Locks by key inside one process, close to the hardware: [`LocalLocks`].
 //!
 //! Use them for transactions on single keys of a cache or a server, between the threads and tasks of one process. For
-//! locks that other processes respect, and for leases with tokens, use the crate `leasehold`.
+//! locks that other processes respect, and for leases with tokens, use the crate `leasehold`. A
+//! [`LocalStore`](crate::LocalStore::over) can share their table.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold_local::locks::LockError> {
@@ -49,15 +50,19 @@ mod access;
 mod after;
 mod anchor;
 mod config;
+mod decide;
 mod entry;
 mod error;
 mod fast;
+mod fast_leases;
+mod forget;
 mod frame;
 mod gate;
 mod guard;
 mod holder;
 mod kept;
 mod keys;
+mod leases;
 mod local_locks;
 mod lock;
 mod named;
@@ -65,6 +70,7 @@ mod nest;
 mod options;
 mod owner;
 mod per_process;
+mod places;
 #[cfg(target_os = "linux")]
 mod processes;
 mod registry;
@@ -72,6 +78,8 @@ mod release;
 mod request;
 mod scope;
 mod shard;
+mod store_list;
+mod store_table;
 mod sweep;
 mod sweeper;
 mod sweeps;
@@ -92,5 +100,6 @@ pub use options::Options;
 pub use owner::{Owner, OwnerHandle};
 pub use release::ReleaseOutcome;
 pub use scope::{Scope, Scoped};
+pub(crate) use store_table::StoreTable;
 pub use sweeps::Swept;
 pub use table::LockKey;

@@ -1,39 +1,20 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
-use futures_util::stream;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, EvictReply, EvictRequest, EvictScope,
-    Health, Key, Level, ListReply, ListRequest, Now, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    Health, Key, Level, ListReply, ListRequest, ReleaseOutcome, ReleaseReply, ReleaseRequest,
     RenewOutcome, RenewReply, RenewRequest, Request, Result, Store, Table, Wakeups,
 };
 use leasehold_driver::SystemClock;
-use tokio::sync::broadcast::{self, error::RecvError};
+
+use crate::locks::{LocalLocks, StoreTable};
 
 const NAME: &str = "local";
 
-/// How many hints a slow waiter may lag behind before a single hint replaces them.
-const HINTS: usize = 256;
-
-/// How often an operation also removes what ended long ago.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
-
 /// A store inside this process. Clones share their leases.
 #[derive(Clone)]
-pub struct LocalStore(Arc<Inner>);
-
-struct Inner {
-    table: Mutex<Swept>,
-    clock: Arc<dyn Clock>,
-    freed: broadcast::Sender<Key>,
-}
-
-struct Swept {
-    table: Table,
-    /// When the table next forgets what ended long ago, which takes a look at every key.
-    next: Duration,
-}
+pub struct LocalStore(Arc<StoreTable>);
 
 impl LocalStore {
     /// An empty store on the machine's clocks.
@@ -43,8 +24,35 @@ impl LocalStore {
 
     /// An empty store on another clock, for tests that do not sleep.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let table = Mutex::new(Swept { table: Table::default(), next: Duration::ZERO });
-        Self(Arc::new(Inner { table, clock, freed: broadcast::Sender::new(HINTS) }))
+        Self(Arc::new(StoreTable::new(clock)))
+    }
+
+    /// A store over the table of these locks: a lease excludes a lock of the same key, and a lock excludes a lease. A lock
+    /// of the whole table excludes every lease.
+    ///
+    /// The store is fair: a request that is refused keeps its place among the waiters of its keys, by its claims, as long
+    /// as somebody is [subscribed](Store::subscribe) to these keys. When it is its turn, the keys stay reserved for it for
+    /// 100 ms.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+    /// use leasehold_core::{AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, Store, Ttl};
+    /// use leasehold_local::LocalStore;
+    /// use leasehold_local::locks::{LocalLocks, Options};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalLocks::<Key>::new();
+    /// let store = LocalStore::over(&locks);
+    /// let guard = locks.try_acquire(Key::new("job")?, &Options::new()).expect("nobody has it");
+    /// let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
+    /// let ttl = Ttl::new(Duration::from_secs(30))?;
+    /// let reply = store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await?;
+    /// assert!(matches!(reply, AcquireReply::Refused(_)));
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    pub fn over(locks: &LocalLocks<Key>) -> Self {
+        Self(Arc::new(StoreTable::over(locks)))
     }
 
     /// The one store of this process, which the URL `local:` names.
@@ -53,14 +61,9 @@ impl LocalStore {
         SHARED.get_or_init(Self::new).clone()
     }
 
-    /// A copy of the table, for tests that look behind the [`Store`] trait.
+    /// A copy of the leases, for tests that look behind the [`Store`] trait.
     pub fn snapshot(&self) -> Table {
-        self.table().table.clone()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Swept> {
-        // A panic cannot leave the table half changed: only code that does not panic changes it.
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.snapshot()
     }
 
     /// Lets the table decide about a request that is admitted.
@@ -68,27 +71,10 @@ impl LocalStore {
         &self,
         operation: &'static str,
         request: &impl Request,
-        decide: impl FnOnce(&mut Table, Now) -> Result<T>,
+        decide: impl FnOnce(&StoreTable) -> Result<T>,
     ) -> Result<T> {
-        let decided = async {
-            let mut swept = self.table();
-            let now = Now::read(&*self.0.clock);
-            if swept.next <= now.boot {
-                swept.table.forget(now);
-                swept.next = now.boot + SWEEP_EVERY;
-            }
-            decide(&mut swept.table, now)
-        };
+        let decided = async { decide(&self.0) };
         self.capabilities().carry_out(operation, request, decided).await
-    }
-
-    fn wake(&self, keys: impl IntoIterator<Item = Key>) {
-        if self.0.freed.receiver_count() > 0 {
-            for key in keys {
-                // Having no listener is not a failure: a wake-up is a hint.
-                self.0.freed.send(key).unwrap_or_default();
-            }
-        }
     }
 }
 
@@ -106,7 +92,9 @@ impl fmt::Debug for LocalStore {
 
 impl Store for LocalStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all(NAME)
+        let mut can = Capabilities::all(NAME);
+        can.fair = self.0.is_fair();
+        can
     }
 
     async fn check(&self) -> Result<Health> {
@@ -115,7 +103,7 @@ impl Store for LocalStore {
         health.clock_difference_us = Some(0);
         // Its leases and its clients end together, so it forgets nothing that a client knows.
         health.durable = true;
-        health.identity = Some(format!("local:{:p}", Arc::as_ptr(&self.0)));
+        health.identity = Some(format!("local:{:p}", self.0.address()));
         Ok(health)
     }
 
@@ -124,61 +112,47 @@ impl Store for LocalStore {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.carry_out("acquire", request, |table, now| table.acquire(request, now)).await
+        self.carry_out("acquire", request, |table| table.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        let renewed =
-            self.carry_out("renew", request, |table, now| Ok(table.renew(request, now))).await?;
+        let renewed = self.carry_out("renew", request, |table| Ok(table.renew(request))).await?;
         for (lease, outcome) in request.leases().iter().zip(&renewed.leases) {
             if matches!(outcome, RenewOutcome::Lost(_)) {
-                self.wake(lease.claims().keys().cloned());
+                self.0.wake(lease.claims().keys().cloned());
             }
         }
         Ok(renewed)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        let released = self
-            .carry_out("release", request, |table, now| Ok(table.release(request, now)))
-            .await?;
+        let released =
+            self.carry_out("release", request, |table| Ok(table.release(request))).await?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             if lease.wakes() && !matches!(outcome, ReleaseOutcome::Kept(_)) {
-                self.wake(lease.keys().iter().cloned());
+                self.0.wake(lease.keys().iter().cloned());
             }
         }
         Ok(released)
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.carry_out("list", request, |table, now| table.list(request, now)).await
+        self.carry_out("list", request, |table| table.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        let evicted =
-            self.carry_out("evict", request, |table, now| Ok(table.evict(request, now))).await?;
-        if matches!(request.scope(), EvictScope::Exactly { .. }) {
-            self.wake(evicted.removed.iter().map(|target| target.key.clone()));
-        }
-        Ok(evicted)
+        self.carry_out("evict", request, |table| match request.scope() {
+            EvictScope::Expired(filter) => Ok(table.purge(filter, request.limit())),
+            EvictScope::Exactly { targets, .. } => {
+                let evicted = table.evict(targets, request);
+                table.wake(evicted.removed.iter().map(|target| target.key.clone()));
+                Ok(evicted)
+            }
+        })
+        .await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        let keys: Arc<[Key]> = keys.into();
-        let freed = self.0.freed.subscribe();
-        let hints = stream::unfold((freed, keys), |(mut freed, keys)| async move {
-            loop {
-                match freed.recv().await {
-                    Ok(key) if keys.contains(&key) => return Some((key, (freed, keys))),
-                    Ok(_) => {}
-                    // A missed hint may have been for this key.
-                    Err(RecvError::Lagged(_)) => {
-                        return Some((keys.first()?.clone(), (freed, keys)));
-                    }
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
-        Ok(Wakeups::new(hints))
+        Ok(self.0.subscribe(keys))
     }
 }

@@ -103,32 +103,66 @@ impl Table {
     /// C7: one token for all keys, minted after they are won. C8: only expired records make room.
     fn grant(&mut self, request: &AcquireRequest, term: Duration, now: Now) -> Result<Granted> {
         let (claims, margin) = (request.claims(), self.margin);
-        let next = self.mark.saturating_add(1).max(now.wall_micros.min(MOST_OF_CLOCK));
-        let token = FencingToken::new(next).map_err(|_| {
-            Error::corrupt(format!("the tokens have reached their maximum ({})", self.mark))
-        })?;
+        let token = mint(self.mark, now)?;
         self.mark = token.get();
         for claim in claims {
-            let holders = self.keys.entry(claim.key.clone()).or_default();
+            let holders = self.keys.entry(claim.key.clone());
+            let holders = holders.or_insert_with(|| Vec::with_capacity(1));
             holders.retain(|holder| {
                 !holder.is_spent(now, margin) && holder.id.as_ref() != Some(request.id())
             });
-            holders.push(Holder {
-                id: Some(request.id().clone()),
-                mode: match claim.mode {
-                    Mode::Exclusive => Mode::Exclusive,
-                    Mode::Shared { .. } => Mode::SHARED,
-                },
-                token,
-                group: request.group().cloned(),
-                note: request.note().clone(),
-                expires: Some(expiry(now, term)),
-                granted_at: now.wall_micros,
-                renewed_at: None,
-                state: State::Held,
-            });
+            holders.push(Holder::granted(request, claim.mode, token, term, now));
         }
-        let remaining = Remaining::For(expiry(now, term) - now.boot);
-        Ok(Granted::new(Some(token), remaining, true))
+        Ok(granted(token, term, now))
+    }
+}
+
+/// Decides about a request for a key that has no record; `term` is finite.
+///
+/// # Errors
+/// `Corrupt` if the tokens have come to their end.
+pub fn grant_unheld(
+    request: &AcquireRequest,
+    term: Duration,
+    mark: u64,
+    now: Now,
+) -> Result<(Holder, Granted)> {
+    let token = mint(mark, now)?;
+    let mode = request.claims().first().mode;
+    Ok((Holder::granted(request, mode, token, term, now), granted(token, term, now)))
+}
+
+fn mint(mark: u64, now: Now) -> Result<FencingToken> {
+    let next = mark.saturating_add(1).max(now.wall_micros.min(MOST_OF_CLOCK));
+    FencingToken::new(next)
+        .map_err(|_| Error::corrupt(format!("the tokens have reached their maximum ({mark})")))
+}
+
+fn granted(token: FencingToken, term: Duration, now: Now) -> Granted {
+    Granted::new(Some(token), Remaining::For(expiry(now, term) - now.boot), true)
+}
+
+impl Holder {
+    fn granted(
+        request: &AcquireRequest,
+        mode: Mode,
+        token: FencingToken,
+        term: Duration,
+        now: Now,
+    ) -> Self {
+        Self {
+            id: Some(request.id().clone()),
+            mode: match mode {
+                Mode::Exclusive => Mode::Exclusive,
+                Mode::Shared { .. } => Mode::SHARED,
+            },
+            token,
+            group: request.group().cloned(),
+            note: request.note().clone(),
+            expires: Some(expiry(now, term)),
+            granted_at: now.wall_micros,
+            renewed_at: None,
+            state: State::Held,
+        }
     }
 }

@@ -1,6 +1,16 @@
 use super::entry::expiry;
-use super::{State, Table};
+use super::{Holder, State, Table};
 use crate::{Now, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest};
+
+impl Holder {
+    /// True if the lease holds its key with this one record, and the request does no more than end it.
+    pub fn is_ended_by(&self, ending: &ReleaseEntry, now: Now) -> bool {
+        self.id.as_ref() == Some(ending.id())
+            && ending.keep().is_none()
+            && self.has(ending.token())
+            && self.is_held(now)
+    }
+}
 
 impl Table {
     /// Ends leases; each has its own outcome (C3b, C13).

@@ -6,7 +6,9 @@ mod renew_and_release;
 
 use std::time::Duration;
 
-use super::{FORGET_AFTER, Holder, MOST_OF_CLOCK, MOST_RAISE, State, Table, may_forget};
+use super::{
+    FORGET_AFTER, Holder, MOST_OF_CLOCK, MOST_RAISE, State, Table, grant_unheld, may_forget,
+};
 use crate::{
     AcquireReply, AcquireRequest, Claims, EvictRequest, EvictTarget, FencingToken, Granted,
     GroupName, Key, LeaseId, Mode, Note, Now, Reason, RecordTerm, Refused, Remaining, Result, Ttl,

@@ -23,9 +23,9 @@ pub(super) enum Entered<K> {
 }
 
 /// The shards of some keys, locked in the order of their indices, behind the gate if there is anybody at it.
-struct Access<'a, K> {
-    table: &'a Table<K>,
-    gate: Option<MutexGuard<'a, Gate<K>>>,
+pub(super) struct Access<'a, K> {
+    pub(super) table: &'a Table<K>,
+    pub(super) gate: Option<MutexGuard<'a, Gate<K>>>,
     shards: Shards<'a, K>,
     after: After<K>,
 }
@@ -34,7 +34,7 @@ struct Access<'a, K> {
 pub(super) type Shards<'a, K> = SmallVec<[(usize, MutexGuard<'a, Shard<K>>); 4]>;
 
 impl<K: LockKey> Table<K> {
-    fn access(&self, claims: &[Claim<K>]) -> Access<'_, K> {
+    pub(super) fn access(&self, claims: &[Claim<K>]) -> Access<'_, K> {
         let mut after = After::default();
         let mut shards = self.lock_shards(claims);
         let mut gate = None;
@@ -96,7 +96,7 @@ impl<K: LockKey> Table<K> {
     }
 
     /// Removes those records that `gone` selects and lets others go on; returns how many they were.
-    pub(super) fn remove(&self, claims: &Claims<K>, gone: impl Fn(&Holder) -> bool) -> usize {
+    pub(super) fn remove(&self, claims: &Claims<K>, gone: impl FnMut(&Holder) -> bool) -> usize {
         match claims {
             Claims::Whole => usize::from(self.leave_gate(gone)),
             claims => self.remove_keys(claims.keyed(), gone),
@@ -104,7 +104,11 @@ impl<K: LockKey> Table<K> {
     }
 
     /// The same of some keys.
-    pub(super) fn remove_keys(&self, claims: &[Claim<K>], gone: impl Fn(&Holder) -> bool) -> usize {
+    pub(super) fn remove_keys(
+        &self,
+        claims: &[Claim<K>],
+        mut gone: impl FnMut(&Holder) -> bool,
+    ) -> usize {
         let mut removed = 0;
         let mut access = self.access(claims);
         for claim in claims {
@@ -248,11 +252,11 @@ impl<K: LockKey> Table<K> {
 }
 
 impl<'a, K: LockKey> Access<'a, K> {
-    fn shard(&mut self, claim: &Claim<K>) -> &mut Shard<K> {
+    pub(super) fn shard(&mut self, claim: &Claim<K>) -> &mut Shard<K> {
         shard_at(&mut self.shards, self.table.index(claim.hash))
     }
 
-    fn settle(&mut self, claim: &Claim<K>) {
+    pub(super) fn settle(&mut self, claim: &Claim<K>) {
         let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
         if !shard.has_no_queue() {
             let key = (claim.hash, &claim.key);
@@ -274,11 +278,15 @@ impl<'a, K: LockKey> Access<'a, K> {
 
     /// Whether a request that came with this ticket may have the key.
     fn is_free(&mut self, claim: &Claim<K>, ticket: u64) -> bool {
+        let table = self.table;
+        !self.is_awaited(claim, ticket) && table.admits(self.shard(claim), claim)
+    }
+
+    /// Whether others keep a request that came with this ticket from a key: they wait for it, or have the whole table.
+    pub(super) fn is_awaited(&mut self, claim: &Claim<K>, ticket: u64) -> bool {
         let shut = self.gate.as_ref().is_some_and(|gate| gate.excludes(&claim.key, ticket));
-        let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
-        !shut
-            && (self.table.barging || !shard.is_awaited(claim.hash, &claim.key, ticket))
-            && self.table.admits(shard, claim)
+        shut || (!self.table.barging
+            && self.shard(claim).is_awaited(claim.hash, &claim.key, ticket))
     }
 
     fn add(&mut self, claim: &Claim<K>, holder: Holder) {
@@ -290,7 +298,7 @@ impl<'a, K: LockKey> Access<'a, K> {
 
     /// Joins the queues of a waiter's keys in one step: it reserves the first keys that are free, and waits for the
     /// next.
-    fn join(&mut self, waiting: &Arc<Waiting<K>>) {
+    pub(super) fn join(&mut self, waiting: &Arc<Waiting<K>>) {
         let claims = waiting.claims.keyed();
         let mut active = true;
         for (position, claim) in claims.iter().enumerate() {
@@ -313,8 +321,9 @@ impl<'a, K: LockKey> Access<'a, K> {
     /// Has a waiter look again when the first lock that blocks it at a key goes stale, if it waits for that key now.
     fn look_again(&mut self, claim: &Claim<K>, waiting: &Waiting<K>) {
         let shut_until = self.gate.as_ref().map_or(NEVER, |gate| gate.held_until());
+        let table = self.table;
         let shard = self.shard(claim);
-        let held_until = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+        let held_until = table.first_end(shard, claim);
         let until = held_until.min(shut_until);
         if until == NEVER {
             return;
@@ -372,7 +381,7 @@ impl<'a, K: LockKey> Access<'a, K> {
         after
     }
 
-    fn finish(self) {
+    pub(super) fn finish(self) {
         let table = self.table;
         table.follow_up(self.close());
     }

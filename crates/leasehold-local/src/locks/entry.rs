@@ -77,7 +77,7 @@ impl<K: LockKey> Table<K> {
         let idle = self.gate.lock().is_idle();
         let is_free = |shard: &Padded<Mutex<Shard<K>>>| {
             let shard = shard.0.lock();
-            shard.held().next().is_none() && shard.has_no_queue()
+            shard.held().next().is_none() && shard.leases.is_empty() && shard.has_no_queue()
         };
         idle && self.shards.iter().all(is_free) && self.kept.is_empty()
     }

@@ -23,7 +23,7 @@ impl<K: LockKey> Table<K> {
     fn acquire_key(&self, claim: &Claim<K>, terms: &Terms) -> Option<(LockId, Term)> {
         let term = Term::start(terms.timeout, || self.now());
         let mut shard = self.shard(claim.hash);
-        if !self.admits_newcomers(&shard) {
+        if !self.admits_newcomers(&shard) || shard.leases.has(claim) {
             return None;
         }
         let id = shard.mint();
@@ -41,7 +41,7 @@ impl<K: LockKey> Table<K> {
         for (at, claim) in claims.iter().enumerate() {
             let shard = shard_at(&mut shards, self.index(claim.hash));
             let holder = || terms.holder(id, claim, State::Held, term);
-            if !shard.add_if_admitted(claim, holder) {
+            if shard.leases.has(claim) || !shard.add_if_admitted(claim, holder) {
                 for claim in &claims[..at] {
                     let shard = shard_at(&mut shards, self.index(claim.hash));
                     shard.retain(claim.hash, &claim.key, |holder| holder.id != id);

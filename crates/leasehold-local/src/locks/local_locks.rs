@@ -164,7 +164,7 @@ impl<K: LockKey> LocalLocks<K> {
     }
 
     /// Releases some keys whoever holds them, and says how many holders that ended. They learn of it when they
-    /// release: until then two can believe that they hold the lock.
+    /// release: until then two can believe that they hold the lock. Leases of a store over this table stay.
     ///
     /// # Errors
     /// [`LockError::Invalid`] without keys.
@@ -177,7 +177,8 @@ impl<K: LockKey> LocalLocks<K> {
         self.table().remove(&Claims::Whole, |_| true) > 0
     }
 
-    /// All locks in key order, one entry for each key and holder, the whole table's first.
+    /// All locks in key order, one entry for each key and holder, the whole table's first. Leases of a store over this table
+    /// are not among them.
     ///
     /// Shard after shard is looked at, so locks that are taken or released meanwhile may or may not be among them.
     pub fn entries(&self) -> Vec<Entry<K>> {

@@ -74,6 +74,13 @@ impl<K> Waiting<K> {
         Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
     }
 
+    /// The same of a waiter that newcomers have overtaken often enough.
+    pub(super) fn next(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
+        let waiting = Self::new(id, ticket, claims, terms);
+        waiting.signal().missed = PATIENCE;
+        waiting
+    }
+
     pub(super) fn signal(&self) -> MutexGuard<'_, Signal> {
         self.signal.lock()
     }

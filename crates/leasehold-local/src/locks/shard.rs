@@ -7,14 +7,17 @@ use hashbrown::hash_table::Entry;
 
 use super::holder::{Holder, Holders, LockId};
 use super::keys::Claim;
+use super::leases::Leases;
 use super::request::Waiting;
 
 /// A part of the table: the keys whose hashes name it.
 ///
-/// A key is in `held` only while somebody holds or reserves it, and in `queues` only while somebody waits for it.
+/// A key is in `held` only while somebody holds or reserves it, in `leases` only while a store has a record of it, and in
+/// `queues` only while somebody waits for it.
 #[derive(Debug)]
 pub(super) struct Shard<K> {
     held: HashTable<Held<K>>,
+    pub(super) leases: Leases<K>,
     queues: HashTable<Queue<K>>,
     next_id: NonZeroU64,
     id_step: u64,
@@ -65,7 +68,7 @@ pub(super) fn has_spare_room(used: usize, room: usize) -> bool {
 }
 
 /// Gives room back after a peak, so that nothing is kept for keys that nobody holds or waits for.
-fn trim<T>(map: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
+pub(super) fn trim<T>(map: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     if has_spare_room(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len(), hash);
     }
@@ -77,6 +80,7 @@ impl<K: Eq + Clone> Shard<K> {
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         Self {
             held: HashTable::new(),
+            leases: Leases::default(),
             queues: HashTable::new(),
             next_id: NonZeroU64::MIN.saturating_add(number(index)),
             id_step: number(shards),

@@ -6,6 +6,7 @@ use leasehold_core::Clock;
 
 use super::after::After;
 use super::config::LocksConfig;
+use super::forget::Forgetting;
 use super::gate::Gate;
 use super::holder::{Holder, Instant, NEVER, State, Term, nanos};
 use super::kept::KeptLocks;
@@ -39,6 +40,9 @@ pub(super) struct Table<K> {
     /// The locks that are known by their ids.
     pub(super) kept: KeptLocks<K>,
     pub(super) sweeps: Sweeps,
+    /// The highest token of all leases (C7).
+    pub(super) mark: AtomicU64,
+    pub(super) forgetting: Forgetting,
     pub(super) clock: Arc<dyn Clock>,
     /// Newcomers overtake waiters.
     pub(super) barging: bool,
@@ -61,6 +65,8 @@ impl<K: LockKey> Table<K> {
             tickets: AtomicU64::new(0),
             kept: KeptLocks::new(shards),
             sweeps: Sweeps::new(config),
+            mark: AtomicU64::new(0),
+            forgetting: Forgetting::default(),
             clock: config.clock.clone(),
             barging: config.barging,
             name,
@@ -106,7 +112,18 @@ impl<K: LockKey> Table<K> {
 
     /// Drops stale holders only if the key does not admit the claim with them.
     pub(super) fn admits(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
-        shard.admits(claim) || self.drop_stale(shard, claim) && shard.admits(claim)
+        self.fits(shard, claim) || self.drop_stale(shard, claim) && self.fits(shard, claim)
+    }
+
+    fn fits(&self, shard: &Shard<K>, claim: &Claim<K>) -> bool {
+        let locks = || shard.holders(claim).map_or(0, |holders| holders.all().len());
+        shard.admits(claim) && shard.leases.admit(claim, locks, || self.now())
+    }
+
+    /// When the first that holds a key goes stale by its term.
+    pub(super) fn first_end(&self, shard: &Shard<K>, claim: &Claim<K>) -> Instant {
+        let locks = shard.holders(claim).map_or(NEVER, |holders| holders.first_end());
+        locks.min(shard.leases.first_end(claim, || self.now()))
     }
 
     /// Lets the waiters of a key go on in their order, until one is blocked. That one looks again when a lock that
@@ -139,7 +156,7 @@ impl<K: LockKey> Table<K> {
             }
             let claim = &waiting.claims.keyed()[*position];
             let shut = gate.as_ref().is_some_and(|gate| gate.excludes(key, waiting.ticket));
-            if shut || !shard.admits(claim) {
+            if shut || !self.fits(shard, claim) {
                 let holders = shard.holders(claim);
                 let is_stale = |holder: &Holder| holder.is_stale(|| self.now());
                 if !shut && holders.is_some_and(|holders| holders.all().iter().any(is_stale)) {
@@ -147,7 +164,7 @@ impl<K: LockKey> Table<K> {
                     self.drop_stale(shard, &waiting.claims.keyed()[position]);
                     continue;
                 }
-                let held_until = holders.map_or(NEVER, |holders| holders.first_end());
+                let held_until = self.first_end(shard, claim);
                 let shut_until = gate.map_or(NEVER, |gate| gate.held_until());
                 after.wake(waiting.look_at(held_until.min(shut_until)));
                 return;

@@ -58,7 +58,7 @@ impl<K: LockKey> Table<K> {
     }
 
     /// Releases the whole table if `gone` selects its holder, and says whether it did.
-    pub(super) fn leave_gate(&self, gone: impl Fn(&Holder) -> bool) -> bool {
+    pub(super) fn leave_gate(&self, mut gone: impl FnMut(&Holder) -> bool) -> bool {
         let mut after = After::default();
         // A stale lock that nobody took is its holder's to release: so the gate is not opened before.
         let mut gate = self.gate.lock();
@@ -152,10 +152,10 @@ impl<K: LockKey> Table<K> {
             if self.drop_stale(&mut shard, &claim) {
                 self.settle(&mut shard, Some(gate), (hash, &claim.key), after);
             }
-            let holders = shard.holders(&claim);
-            if holders.is_some() || shard.is_awaited(hash, &claim.key, first.ticket) {
-                let until = holders.map_or(NEVER, |holders| holders.first_end());
-                after.wake(first.look_at(until));
+            let is_held =
+                shard.holders(&claim).is_some() || !shard.leases.admit(&claim, || 0, || self.now());
+            if is_held || shard.is_awaited(hash, &claim.key, first.ticket) {
+                after.wake(first.look_at(self.first_end(&shard, &claim)));
                 return;
             }
             if let Some(progress) = &mut gate.progress {
@@ -184,6 +184,8 @@ impl<K: LockKey> Table<K> {
             let shard = self.shards[progress.unseen].0.lock();
             let taken = &mut progress.later;
             shard.held().for_each(|held| taken.push(Reverse((held.key.clone(), held.hash))));
+            let leased = shard.leases.iter();
+            leased.for_each(|leased| taken.push(Reverse((leased.key.clone(), leased.hash))));
             let before = |queue: &&super::shard::Queue<K>| {
                 queue.places.iter().any(|place| place.waiting.ticket < ticket)
             };
@@ -206,7 +208,8 @@ impl<K: LockKey> Table<K> {
         self.shards.iter().all(|shard| {
             let mut shard = shard.0.lock();
             shard.retain_all(|holder| !self.ends(holder, || now));
-            shard.held().next().is_none() && shard.has_no_queue()
+            let is_leased = || shard.leases.iter().any(|leased| leased.is_live(now));
+            shard.held().next().is_none() && shard.has_no_queue() && !is_leased()
         })
     }
 }

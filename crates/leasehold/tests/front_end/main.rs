@@ -1,6 +1,7 @@
 //! The front end: what a user of `Locker`, `Guard` and `Election` may rely on.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
+mod beside_locks;
 mod blocking;
 mod blocking_thread;
 mod cancel;

@@ -255,3 +255,20 @@ fn a_kept_reader_is_not_acquired_again_with_its_id() {
     let reply = table.acquire(&request("kept", "a", Mode::SHARED, seconds(1)), at(9));
     assert!(granted(reply).fresh);
 }
+
+#[test]
+fn a_key_without_a_record_is_granted_as_by_a_table() {
+    let now = at(1);
+    for (mark, mode) in [(0, Mode::Exclusive), (now.wall_micros + 7, Mode::SHARED)] {
+        let request = request("w", "a", mode, seconds(9)).with_group(GroupName::new("g").unwrap());
+        let mut table = Table::default().with_mark(mark);
+        let expected = granted(table.acquire(&request, now));
+        let (record, found) = grant_unheld(&request, 9 * S, mark, now).unwrap();
+        assert_eq!((found.token, found.remaining, found.fresh), (expected.token, left(9), true));
+        let entries: Vec<_> = table.into_entries().collect();
+        assert_eq!(entries, [(key("a"), vec![record])]);
+    }
+    let request = request("w", "a", Mode::Exclusive, seconds(9));
+    let error = grant_unheld(&request, 9 * S, FencingToken::MAX, now).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
+}

@@ -196,3 +196,21 @@ fn keys_stay_taken_whatever_a_later_release_requests() {
     put(&mut table, "b", []);
     assert!(matches!(release(&mut table, lease(9 * S), at(2)), ReleaseOutcome::NotHeld));
 }
+
+#[test]
+fn a_request_ends_its_own_live_lease_and_no_more() {
+    let held = || holder("w", Mode::Exclusive, Some(5));
+    let ending = || ReleaseEntry::new(id("w"), [key("a")]);
+    for (record, ending, now, is_ended) in [
+        (held(), ending(), at(4), true),
+        (held(), ending().with_token(token(7)), at(4), true),
+        (held(), ending().with_token(token(8)), at(4), false),
+        (held(), ending().with_keep(S), at(4), false),
+        (held(), ending(), at(5), false),
+        (holder("x", Mode::Exclusive, Some(5)), ending(), at(4), false),
+        (in_state(State::Kept, held()), ending(), at(4), false),
+        (in_state(State::Evicted(None), held()), ending(), at(4), false),
+    ] {
+        assert_eq!(record.is_ended_by(&ending, now), is_ended, "{record:?} {ending:?}");
+    }
+}
