@@ -1,9 +1,10 @@
 use leasehold_core::Key;
 use leasehold_core::table::TELL_EXPIRED_FOR;
 
+use super::forgetting::Forgetting;
 use super::holder::{Instant, nanos};
 use super::keys::Claim;
-use super::sync::{AtomicU64, Ordering};
+use super::sync::Ordering;
 use super::table::Table;
 
 /// In what time all shards are looked through, in nanoseconds.
@@ -11,14 +12,6 @@ const ROUND: u64 = 60_000_000_000;
 
 /// How many keys are looked at before others get at them.
 const BATCH: usize = 100;
-
-/// When a store next forgets what it told of ended leases.
-#[derive(Debug, Default)]
-pub(super) struct Forgetting {
-    due: AtomicU64,
-    /// How many shards were looked through.
-    looked_at: AtomicU64,
-}
 
 impl Table<Key> {
     /// Forgets now and then what is no longer told of ended leases. A table in use looks through one shard at a time, and

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::holder::{Holder, LockId, State};
 use super::lock::Lock;
-use super::shard::has_spare_room;
+use super::room::has_spare_room;
 use super::sync::{Hasher, Mutex, Padded};
 
 /// The locks that are kept without a guard, by their ids, as long as one of their keys is held.

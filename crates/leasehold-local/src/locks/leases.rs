@@ -6,7 +6,7 @@ use leasehold_core::table::{Holder as Record, State};
 
 use super::holder::{Instant, NEVER, nanos};
 use super::keys::Claim;
-use super::shard::trim;
+use super::room::trim;
 
 /// The records that a store keeps of its leases on the keys of one shard. An expired or evicted one excludes nobody.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use super::holder::{Holder, Holders, LockId};
 use super::keys::Claim;
 use super::leases::Leases;
 use super::request::Waiting;
+use super::room::trim;
 
 /// A part of the table: the keys whose hashes name it.
 ///
@@ -55,23 +56,6 @@ pub(super) struct Place<K> {
     pub(super) position: usize,
     /// It has all smaller keys. Otherwise it keeps nobody from this one.
     pub(super) active: bool,
-}
-
-/// A map is made smaller when it has this many times as much room as it needs.
-const SPARE: usize = 8;
-
-/// Room for so many is never given back.
-const LEAST: usize = 16;
-
-pub(super) fn has_spare_room(used: usize, room: usize) -> bool {
-    room > SPARE * used.max(LEAST)
-}
-
-/// Gives room back after a peak, so that nothing is kept for keys that nobody holds or waits for.
-pub(super) fn trim<T>(map: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
-    if has_spare_room(map.len(), map.capacity()) {
-        map.shrink_to(2 * map.len(), hash);
-    }
 }
 
 impl<K: Eq + Clone> Shard<K> {

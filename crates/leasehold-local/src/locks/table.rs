@@ -6,7 +6,7 @@ use leasehold_core::Clock;
 
 use super::after::After;
 use super::config::LocksConfig;
-use super::forget::Forgetting;
+use super::forgetting::Forgetting;
 use super::gate::Gate;
 use super::holder::{Holder, Instant, NEVER, State, Term, nanos};
 use super::kept::KeptLocks;
