@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::support::{Fault, Flaky, Sent, ms, secs, spawn};
 use futures_util::FutureExt;
 use leasehold::inspect::{Expired, Filter};
+use leasehold::store::Clock;
 use leasehold::{ErrorKind, Janitor, Keepalive, LocalStore, Locker, ManualClock, Purged};
 
 /// Leaves `count` records with a term of 10 s that nobody renews.
