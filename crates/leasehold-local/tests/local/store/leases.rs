@@ -11,6 +11,7 @@ fn a_lease_and_a_lock_of_one_key_exclude_each_other() {
     let refused = both.refused("w", "a c");
     assert_eq!((refused.key, refused.retry_after), (key("a"), None));
     assert!(matches!(refused.why, RefusalReason::Held(Some(lock)) if lock.id.is_none()));
+    assert_eq!(both.refused("w", "b").key, key("b"));
     drop(guard);
     both.granted("w", "a c");
     for keys in ["a", "c", "b c"] {
