@@ -12,6 +12,7 @@ use crate::boot::Boot;
 use crate::config::{Location, SqliteConfig};
 use crate::error;
 use crate::file::DatabaseFile;
+use crate::forgetting::Forgetting;
 use crate::limit::Limit;
 use crate::rows::{Rows, sql_integer};
 use crate::schema::{self, Schema};
@@ -47,6 +48,7 @@ pub(crate) struct Database {
     epoch: i64,
     /// Programs of schema version 1 may have leases.
     upgraded: bool,
+    forgetting: Forgetting,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,6 +76,7 @@ impl Database {
             boot,
             epoch: 0,
             upgraded: false,
+            forgetting: Forgetting::default(),
             clock: config.clock,
         };
         protect(&database.connection, &database.name)?;
@@ -231,6 +234,7 @@ impl Database {
             name: &self.name,
             epoch: self.epoch,
             upgraded: self.upgraded,
+            forgetting: &self.forgetting,
             now: Now::read(&*self.clock),
         })
     }

@@ -43,6 +43,7 @@ mod file;
 #[cfg(not(target_os = "linux"))]
 #[path = "file_elsewhere.rs"]
 mod file;
+mod forgetting;
 mod group;
 mod health;
 mod inner;

@@ -13,6 +13,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, Params, Row, params};
 
 use crate::error;
+use crate::forgetting::Forgetting;
 use crate::sql::Sql;
 
 /// What an operation works with inside its transaction.
@@ -25,6 +26,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) epoch: i64,
     /// Programs of schema version 1 may have leases.
     pub(crate) upgraded: bool,
+    pub(crate) forgetting: &'a Forgetting,
     pub(crate) now: Now,
 }
 
@@ -78,7 +80,7 @@ impl Rows<'_> {
                 self.show_older_programs(key, new)?;
             }
         }
-        if has_new_tokens { self.forget(2 * keys.len()) } else { Ok(()) }
+        if has_new_tokens { self.forget(keys.len()) } else { Ok(()) }
     }
 
     /// Programs of schema version 1 need the counter of a key as long as it has a record.
@@ -92,12 +94,12 @@ impl Rows<'_> {
         if self.upgraded { self.execute(&self.sql.tidy, []) } else { Ok(()) }
     }
 
-    /// Removes some records that nobody needs to be told of, more than a grant adds.
-    fn forget(&self, most: usize) -> Result<()> {
+    /// Removes, with some of the grants, records that nobody needs to be told of.
+    fn forget(&self, granted: usize) -> Result<()> {
         let Some(until) = self.now.boot.checked_sub(TELL_EXPIRED_FOR) else { return Ok(()) };
-        let until = sql_integer(micros_down(until));
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.execute(&self.sql.forget, params![self.epoch, until, most])
+        let Some(most) = self.forgetting.with_grant(granted, self.now.boot) else { return Ok(()) };
+        let (until, most) = (sql_integer(micros_down(until)), i64::try_from(most));
+        self.execute(&self.sql.forget, params![self.epoch, until, most.unwrap_or(i64::MAX)])
     }
 
     /// Removes one record.
