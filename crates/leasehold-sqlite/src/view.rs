@@ -16,7 +16,8 @@ pub(crate) struct View {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Holders {
     is_exclusive: bool,
-    /// The mark of all tokens, if nobody has a lease: of one that came and went between two looks, it is all that is left.
+    /// The mark of all tokens, unless somebody holds the key alone: of a lease that came and went between two looks, it is
+    /// all that is left.
     mark: Option<i64>,
     ids: Option<String>,
 }

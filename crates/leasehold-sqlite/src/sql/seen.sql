@@ -1,8 +1,8 @@
--- What a waiter sees of a key: whether somebody holds it alone, the mark if nobody has a lease, and its leases.
+-- What a waiter sees of a key: whether somebody holds it alone, the mark unless somebody does, and its leases.
 SELECT EXISTS (
            SELECT 1 FROM {prefix}holders WHERE key = ?1 AND mode = 'exclusive' AND state <> 'evicted'
        ),
        (SELECT mark FROM {prefix}mark WHERE one = 1 AND NOT EXISTS (
-           SELECT 1 FROM {prefix}holders WHERE key = ?1 AND state <> 'evicted'
+           SELECT 1 FROM {prefix}holders WHERE key = ?1 AND mode = 'exclusive' AND state <> 'evicted'
        )),
        (SELECT group_concat(hex(id)) FROM {prefix}holders WHERE key = ?1 AND state <> 'evicted')

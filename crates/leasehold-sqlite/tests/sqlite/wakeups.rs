@@ -71,6 +71,20 @@ async fn a_lease_that_came_and_went_after_the_hint_began_is_hinted() {
     }
 }
 
+/// The waiter may have been refused while it was there.
+#[tokio::test]
+async fn a_reader_that_came_and_went_beside_another_is_hinted() {
+    let place = Workplace::new();
+    let (holder, waiter) = (place.open().await, place.open().await);
+    grant(&holder, "a", "k").await;
+    place.change("UPDATE leasehold_holders SET mode = 'shared'");
+    let mut wakeups = waiter.subscribe(&[key("k")]).await.unwrap();
+    wait(&mut wakeups).await;
+    // What two looks see of one that came after the first and went before the second.
+    place.change("UPDATE leasehold_mark SET mark = mark + 1");
+    wait(&mut wakeups).await;
+}
+
 #[tokio::test]
 async fn a_log_that_is_emptied_or_made_again_is_watched() {
     let place = Workplace::new();
