@@ -26,7 +26,7 @@ async fn a_locker_among_parked_waiters_gets_its_turn_within_32_hand_overs() {
     let loops: Vec<_> = (0..16)
         .map(|_| {
             let (locks, hand_overs) = (locks.clone(), Arc::clone(&hand_overs));
-            tokio::spawn(async move {
+            spawn(async move {
                 loop {
                     let guard = locks.acquire(key(), &patient()).await.unwrap();
                     hand_overs.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ async fn a_table_that_is_locked_whole_refuses_a_locker_like_any_holder() {
     let error = locker.lock("k").wait(Wait::UpTo(ms(20))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let blocked = Arc::new(Notify::new());
-    let waits = tokio::spawn({
+    let waits = spawn({
         let (locker, blocked) = (locker.clone(), Arc::clone(&blocked));
         let request = locker.lock("k").wait(Wait::Forever);
         request.on_blocked(move |_| blocked.notify_one()).into_future()
