@@ -16,7 +16,7 @@ use crate::forgetting::Forgetting;
 use crate::limit::Limit;
 use crate::rows::{Rows, sql_integer};
 use crate::schema::{self, Schema};
-use crate::sql::Sql;
+use crate::sql::{Sql, VERSION};
 use crate::view::View;
 
 /// Room for all prepared statements of the store.
@@ -46,7 +46,7 @@ pub(crate) struct Database {
     file: Option<DatabaseFile>,
     boot: Boot,
     epoch: i64,
-    /// Programs of schema version 1 may have leases.
+    /// Programs of schema version 1 may have leases, until the version is raised.
     upgraded: bool,
     forgetting: Forgetting,
     clock: Arc<dyn Clock>,
@@ -180,6 +180,11 @@ impl Database {
             .map_err(|e| self.failed(e))
     }
 
+    /// The schema version of the file.
+    pub(crate) fn version(&self) -> Result<i32> {
+        self.pragma("user_version")
+    }
+
     fn transaction<T>(
         &self,
         begin: &str,
@@ -233,7 +238,7 @@ impl Database {
             sql: &self.sql,
             name: &self.name,
             epoch: self.epoch,
-            upgraded: self.upgraded,
+            upgraded: self.upgraded && self.version()? < VERSION,
             forgetting: &self.forgetting,
             now: Now::read(&*self.clock),
         })

@@ -201,3 +201,20 @@ async fn what_older_programs_need_goes_with_their_leases() {
     let error = older.acquire("c", "held", "exclusive").unwrap_err();
     assert!(error.contains(NEEDS_NEWER), "{error}");
 }
+
+/// It was opened while an older program had a lease, and another has raised the version since.
+#[tokio::test]
+async fn a_program_goes_on_without_what_older_ones_needed() {
+    let (place, older) = older().await;
+    older.acquire("a", "job", "exclusive").unwrap().unwrap();
+    let store = place.open().await;
+    assert_eq!(older.release("a", "job"), Ok(true));
+    place.open().await;
+    assert_eq!(version(&place), 2);
+    place.change("DROP TABLE leasehold_keys");
+    grant(&store, "b", "job").await;
+    assert!(matches!(release(&store, "b", "job").await, ReleaseOutcome::Released));
+    let purge = leasehold_core::EvictRequest::expired(leasehold_core::Filter::default());
+    store.evict(&purge).await.unwrap();
+    place.open().await;
+}
