@@ -59,13 +59,14 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
         return Err(error::value(name, "user_version", "the file header", version));
     }
     let objects = connection.query_row(&sql.objects, [], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        let count = |at| row.get::<_, i64>(at);
+        Ok((count(0)?, count(1)?, count(2)?, count(3)?))
     });
     match objects.map_err(failed)? {
-        (0, 0, 0) => Ok(Schema::Missing),
-        (COMMON, 0, OLD) => Ok(Schema::Old),
-        (COMMON, 1, old) => Ok(Schema::Ready { upgraded: old == OLD && version < VERSION }),
-        (common, mark, _) => {
+        (0, 0, 0, _) => Ok(Schema::Missing),
+        (COMMON, 0, OLD, 0) => Ok(Schema::Old),
+        (COMMON, 1, old, _) => Ok(Schema::Ready { upgraded: old == OLD && version < VERSION }),
+        (common, mark, ..) => {
             let (found, all) = (common + mark, COMMON + 1);
             Err(error::tables(name, format!("{found} of {all} tables and indexes exist")))
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Clock, Mode, ReleaseOutcome, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Clock, ErrorKind, Mode, ReleaseOutcome, Store, Ttl,
 };
 use leasehold_sqlite::SqliteStore;
 
@@ -217,4 +217,20 @@ async fn a_program_goes_on_without_what_older_ones_needed() {
     let purge = leasehold_core::EvictRequest::expired(leasehold_core::Filter::default());
     store.evict(&purge).await.unwrap();
     place.open().await;
+}
+
+/// What is left of the old table says nothing of the tokens since: a new mark could be below them.
+#[tokio::test]
+async fn a_lost_mark_is_not_made_again() {
+    for older_has_lease in [true, false] {
+        let (place, older) = older().await;
+        if older_has_lease {
+            older.acquire("a", "job", "exclusive").unwrap().unwrap();
+        }
+        place.open().await.close_database().await;
+        place.change("DROP TABLE leasehold_mark");
+        let error = place.config().connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("3 of 4"), "{error}");
+    }
 }
