@@ -1,7 +1,7 @@
 //! Identifies a file and its version, and creates the tables.
 
 use leasehold_core::{Error, Result};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::error;
 use crate::sql::{Sql, VERSION};
@@ -12,6 +12,9 @@ pub(crate) const APPLICATION_ID: i32 = 0x4c73_6864;
 /// How many tables and indexes this schema and the last have in common, and how many only the last has.
 const COMMON: i64 = 3;
 const OLD: i64 = 2;
+
+/// The highest token that an upgrade takes over: what a clock may give, and by how much a raise may exceed it (C7).
+const MOST: i64 = (1 << 52) + (1 << 32);
 
 /// The state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +92,21 @@ pub(crate) fn create(connection: &Connection, sql: &Sql, name: &str) -> Result<(
 
 /// Replaces the counters of schema version 1 by one mark, in an immediate transaction. Programs of that version renew
 /// and release what they hold, and grant nothing any more.
+///
+/// # Errors
+/// `Incompatible` if a token of one key is so high that few tokens or none would be left to all.
 pub(crate) fn upgrade(connection: &Connection, sql: &Sql, name: &str) -> Result<()> {
-    connection.execute_batch(&sql.upgrade).map_err(|e| error::sqlite(name, e))
+    let failed = |e| error::sqlite(name, e);
+    let pair = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+    let too_high = connection.query_row(&sql.too_high, [MOST], pair).optional();
+    if let Some((key, token)) = too_high.map_err(failed)? {
+        return Err(Error::incompatible(format!(
+            "{name} has schema version 1, where each key has tokens of its own, and {key:?} has the token {token}: with \
+             one mark for all keys few tokens or none would be left; release the key and delete its counter as the \
+             manual of the store says, or give another path"
+        )));
+    }
+    connection.execute_batch(&sql.upgrade).map_err(failed)
 }
 
 /// Raises the version of an upgraded file, unless older programs may have leases: with the new version they could not

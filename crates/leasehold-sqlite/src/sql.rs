@@ -29,6 +29,7 @@ macro_rules! statements {
 statements! {
     schema,
     objects,
+    too_high,
     upgrade,
     epoch,
     boot,

@@ -138,10 +138,10 @@ async fn stores_with_other_prefixes_are_upgraded_when_they_are_opened() {
     other().await.unwrap().close_database().await;
     version_1::make(&place, "leasehold_");
     version_1::make(&place, "other_");
-    place.change("INSERT INTO other_keys VALUES ('k', 9000000000000000)");
+    place.change("INSERT INTO other_keys VALUES ('k', 4000000000000000)");
     let older = Program::open(&place);
     let store = other().await.unwrap();
-    assert_eq!(token(&store, "a", "k").await, 9_000_000_000_000_001);
+    assert_eq!(token(&store, "a", "k").await, 4_000_000_000_000_001);
     assert!(older.acquire("a", "k", "exclusive").unwrap().is_some(), "the other is as it was");
     assert_eq!(version(&place), 1);
     refuse(&place.open().await, "b", "k").await;
@@ -233,4 +233,20 @@ async fn a_lost_mark_is_not_made_again() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains("3 of 4"), "{error}");
     }
+}
+
+/// Version 1 let a raise go to the end of all tokens, which ended that key alone.
+#[tokio::test]
+async fn a_file_with_a_token_near_the_end_of_all_is_not_upgraded() {
+    let (place, older) = older().await;
+    older.acquire("a", "job", "exclusive").unwrap().unwrap();
+    older.renew("a", "job", Some(9_007_199_254_740_991)).unwrap();
+    let error = place.config().connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("\"job\" has the token 9007199254740991"), "{error}");
+    assert!(older.acquire("b", "free", "exclusive").unwrap().is_some(), "nothing has changed");
+    // As the manual says.
+    older.release("a", "job").unwrap();
+    place.change("DELETE FROM leasehold_keys WHERE key = 'job'");
+    grant(&place.open().await, "c", "job").await;
 }
