@@ -1,5 +1,6 @@
 //! Lock + unlock of keys that nobody else wants.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
@@ -7,17 +8,20 @@ use std::time::Duration;
 use super::subjects::{self, Subject};
 use crate::measure::{float, median, now, ratio};
 
-/// How often the sides take turns, so that other load on the machine affects them alike.
-const ROUNDS: usize = 7;
-/// Of each thread in one round.
+/// Of each thread.
 const PAIRS: u64 = 1_000_000;
+/// The sides take turns slice by slice: a slice is so short that most are over before the system lets others run.
+const SLICES: usize = 50;
+/// How often all slices are measured.
+const PASSES: usize = 5;
 
 /// Measures one key and four keys at a time.
 pub(crate) fn run() {
     println!("## Uncontended lock + unlock\n");
     println!(
-        "Each thread has its share of the keys, at least as many as it takes at a time, and takes them in a scattered order. Wall time per pair of each thread; the sides take turns, \
-         figures are medians of {ROUNDS} rounds, ratios are within a round.\n"
+        "Each thread has its share of the keys, at least as many as it takes at a time, and takes them in a scattered order. Wall time per pair of each thread; the sides take turns in \
+         slices of a {SLICES}th of {PAIRS} keys. Figures are medians of {} slices, after one pass that does not count; ratios are within a slice.\n",
+        PASSES * SLICES
     );
     println!("| keys at a time | threads | keys | | ns per pair | as a multiple of the first |");
     println!("|---|---|---|---|---|---|");
@@ -48,19 +52,20 @@ fn row(at_once: u64, threads: u64, keys: u64) {
         1 => subjects::all(),
         _ => subjects::all().into_iter().filter(|side| side.fours.is_some()).collect(),
     };
-    let time = |side: &Subject, pairs: usize| match &side.fours {
-        Some(run) if at_once > 1 => timed(&fours, |sets| run(&sets[..pairs])),
-        _ => timed(&singles, |keys| (side.pairs)(&keys[..pairs])),
+    let time = |side: &Subject, pairs: Range<usize>| match &side.fours {
+        Some(run) if at_once > 1 => timed(&fours, |sets| run(&sets[pairs.clone()])),
+        _ => timed(&singles, |keys| (side.pairs)(&keys[pairs.clone()])),
     };
-    let pairs = singles[0].len();
     for side in &subjects {
-        time(side, pairs / 10);
+        time(side, 0..singles[0].len());
     }
-    let mut times = vec![Vec::with_capacity(ROUNDS); subjects.len()];
-    for round in 0..ROUNDS {
+    let pairs = singles[0].len() / SLICES;
+    let mut times = vec![Vec::with_capacity(PASSES * SLICES); subjects.len()];
+    for round in 0..PASSES * SLICES {
+        let start = round % SLICES * pairs;
         for turn in 0..subjects.len() {
             let at = (round + turn) % subjects.len();
-            times[at].push(time(&subjects[at], pairs));
+            times[at].push(time(&subjects[at], start..start + pairs));
         }
     }
     for (side, of_side) in subjects.iter().zip(&times) {

@@ -8,6 +8,7 @@ const SPARE: usize = 8;
 /// Room for so many is never given back.
 const LEAST: usize = 16;
 
+#[inline]
 pub(super) fn has_spare_room(used: usize, room: usize) -> bool {
     room > SPARE * used.max(LEAST)
 }
