@@ -42,7 +42,7 @@ async fn a_locker_among_parked_waiters_gets_its_turn_within_32_hand_overs() {
     drop(first);
     for round in 0..200 {
         let before = hand_overs.load(Ordering::Relaxed);
-        let guard = locker.lock("k").wait(Wait::Forever).await.unwrap();
+        let guard = locker.lock("k").wait(Wait::UpTo(secs(20))).await.unwrap();
         let others = hand_overs.load(Ordering::Relaxed) - before;
         assert!(others <= 32, "round {round}: {others} hand-overs");
         // And the others get theirs.
