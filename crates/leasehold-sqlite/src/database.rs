@@ -99,10 +99,10 @@ impl Database {
     pub(crate) fn prepare(&mut self, limit: Limit) -> Result<()> {
         let known = self.transaction(READ, limit, || {
             Ok(match self.inspect()? {
-                Schema::Ready { upgraded: false } => {
-                    self.known_epoch()?.map(|epoch| (epoch, false))
+                Schema::Ready { upgraded } if !upgraded || self.has_older_leases()? => {
+                    self.known_epoch()?.map(|epoch| (epoch, upgraded))
                 }
-                Schema::Ready { upgraded: true } | Schema::Old | Schema::Missing => None,
+                Schema::Ready { .. } | Schema::Old | Schema::Missing => None,
             })
         })?;
         (self.epoch, self.upgraded) = match known {
@@ -242,6 +242,10 @@ impl Database {
             forgetting: &self.forgetting,
             now: Now::read(&*self.clock),
         })
+    }
+
+    fn has_older_leases(&self) -> Result<bool> {
+        schema::has_older_leases(&self.connection, &self.sql, &self.name)
     }
 
     fn inspect(&self) -> Result<Schema> {

@@ -5,13 +5,12 @@ use leasehold_core::{Error, Health, Level, Result};
 use crate::database::Database;
 use crate::file::Findings;
 use crate::limit::Limit;
-use crate::sql::VERSION;
 
 pub(crate) fn check(database: &Database, limit: Limit, memory: &str) -> Result<Health> {
     // Also that the file is still there and still ours.
     database.read(limit, |_| Ok(()))?;
     let mut health = Health::new(Level::Fenced);
-    health.schema = Some(VERSION.unsigned_abs());
+    health.schema = Some(database.version()?.unsigned_abs());
     health.clock_difference_us = Some(0);
     let Some(file) = database.file() else {
         // Its leases and its clients end together, so it forgets nothing that a client knows.

@@ -109,15 +109,22 @@ pub(crate) fn upgrade(connection: &Connection, sql: &Sql, name: &str) -> Result<
     connection.execute_batch(&sql.upgrade).map_err(failed)
 }
 
+/// Whether programs of schema version 1 may have leases in an upgraded file.
+pub(crate) fn has_older_leases(connection: &Connection, sql: &Sql, name: &str) -> Result<bool> {
+    connection
+        .query_row(&sql.older_leases, [], |row| row.get(0))
+        .map_err(|e| error::sqlite(name, e))
+}
+
 /// Raises the version of an upgraded file, unless older programs may have leases: with the new version they could not
 /// open it again. Returns whether they may.
 pub(crate) fn finish_upgrade(connection: &Connection, sql: &Sql, name: &str) -> Result<bool> {
-    let failed = |e| error::sqlite(name, e);
-    connection.execute(&sql.tidy, []).map_err(failed)?;
-    let older_leases: bool =
-        connection.query_row(&sql.older_leases, [], |row| row.get(0)).map_err(failed)?;
+    let older_leases = has_older_leases(connection, sql, name)?;
     if !older_leases {
-        connection.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+        let finished = connection
+            .execute(&sql.tidy, [])
+            .and_then(|_| connection.pragma_update(None, "user_version", VERSION));
+        finished.map_err(|e| error::sqlite(name, e))?;
     }
     Ok(older_leases)
 }
