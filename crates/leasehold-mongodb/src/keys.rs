@@ -1,10 +1,13 @@
 //! Keys as the rules see them: their table has one mark, and here each key has a counter.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::Duration;
 
 use leasehold_core::table::may_forget;
-use leasehold_core::{EvictReply, EvictRequest, EvictScope, FencingToken, Key, Now, Table};
+use leasehold_core::{
+    EvictReply, EvictRequest, EvictScope, FencingToken, Key, Now, RenewReply, RenewRequest, Table,
+};
 
 use crate::document::Entry;
 use crate::record::no_token;
@@ -41,6 +44,12 @@ impl Keys {
         Some(Entry { counter, holders: holders.to_vec() })
     }
 
+    /// Renews. A raise has no bound here: the counters of other keys are their own (C7).
+    pub(crate) fn renew(&mut self, request: &RenewRequest, now: Now) -> RenewReply {
+        self.table = mem::take(&mut self.table).with_mark(FencingToken::MAX);
+        self.table.renew(request, now)
+    }
+
     /// Evicts, and forgets the counters of keys without a record that are old enough (C7).
     pub(crate) fn evict(
         &mut self,
@@ -72,7 +81,7 @@ mod tests {
 
     use leasehold_core::{
         AcquireReply, AcquireRequest, Claims, EvictRequest, FencingToken, Filter, LeaseId, Mode,
-        RenewEntry, RenewRequest, Ttl,
+        RenewEntry, RenewOutcome, RenewRequest, Ttl,
     };
 
     use super::*;
@@ -124,8 +133,22 @@ mod tests {
         let ttl = Ttl::new(Duration::from_secs(9)).unwrap();
         let renewal = RenewEntry::extend(id, claims(&["a"]), ttl)
             .with_token_raised_to(FencingToken::new(token + 5).unwrap());
-        keys.table.renew(&RenewRequest::new(vec![renewal]), NOW);
+        keys.renew(&RenewRequest::new(vec![renewal]), NOW);
         assert_eq!(counters(&keys, &["a", "b"]), [Some(token + 5), Some(8)]);
+    }
+
+    /// Unlike a raise of the mark of all keys: it concerns no other key.
+    #[test]
+    fn a_raise_may_go_to_the_last_token() {
+        let mut keys = keys(&[("a", 7), ("b", 8)]);
+        grant(&mut keys, &["a"]);
+        let id = LeaseId::foreign(b"w").unwrap();
+        let ttl = Ttl::new(Duration::from_secs(9)).unwrap();
+        let last = FencingToken::new(FencingToken::MAX).unwrap();
+        let renewal = RenewEntry::extend(id, claims(&["a"]), ttl).with_token_raised_to(last);
+        let reply = keys.renew(&RenewRequest::new(vec![renewal]), NOW);
+        assert!(matches!(reply.leases[..], [RenewOutcome::Held(_)]), "{reply:?}");
+        assert_eq!(counters(&keys, &["a", "b"]), [Some(last.get()), Some(8)]);
     }
 
     #[test]

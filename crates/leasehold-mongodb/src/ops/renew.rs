@@ -138,7 +138,7 @@ impl Inner {
         let request = RenewRequest::new(vec![lease.clone()]);
         let rule = |loaded: &mut Keys, now| {
             let ended = end_of(&loaded.table, &keys, lease.id());
-            Ok((loaded.table.renew(&request, now), ended))
+            Ok((loaded.renew(&request, now), ended))
         };
         let Changed { result: (reply, ended), now, took } = self
             .commands
