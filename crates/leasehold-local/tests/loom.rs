@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::ManualClock;
 use leasehold_local::locks::{
-    Guard, Keys, LocalLocks, LocksConfig, Options, OwnerHandle, ReleaseOutcome,
+    Guard, Keys, LocalLocks, LockError, LocksConfig, Options, OwnerHandle, ReleaseOutcome, Scope,
 };
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -165,6 +165,30 @@ fn a_nested_request_of_a_scope_against_a_waiter_for_both_keys() {
             spawn(&shared, |locks, inside| inside.visit_under(locks, [1, 2])),
         ];
         join(&shared, threads);
+    });
+}
+
+#[test]
+fn two_threads_with_scopes_inside_one_scope() {
+    model(|| {
+        let (locks, _) = table();
+        let run = |outer: &Scope<u8>| {
+            let threads = [1, 2].map(|key| {
+                let (locks, outer) = (locks.clone(), outer.clone());
+                thread::spawn(move || {
+                    // Only one request of a scope waits at a time, and in key order.
+                    let inner = outer.with_locks_blocking(key, &patient(), |_| {
+                        assert!(locks.try_acquire(key, &patient()).is_err(), "it was released");
+                    });
+                    assert!(inner.map_or_else(|error| error == LockError::OutOfOrder, |_| true));
+                })
+            });
+            for thread in threads {
+                thread.join().expect("it does not panic");
+            }
+        };
+        assert!(!locks.with_locks_blocking(0, &patient(), run).expect("it is free").was_stale);
+        assert!(locks.is_empty());
     });
 }
 

@@ -18,13 +18,13 @@ super::sync::thread_local! {
 }
 
 /// A nest, and which of its scopes was entered.
-type Entered = (Arc<dyn Any + Send + Sync>, u32);
+type Entered = (Arc<dyn Any + Send + Sync>, u64);
 
 /// Leaves the scope that it entered.
 pub(super) struct Frame(());
 
 impl Frame {
-    pub(super) fn enter<K: LockKey>(nest: &Arc<Nest<K>>, scope: u32) -> Self {
+    pub(super) fn enter<K: LockKey>(nest: &Arc<Nest<K>>, scope: u64) -> Self {
         let nest: Arc<dyn Any + Send + Sync> = nest.clone();
         FRAMES.with(|frames| frames.borrow_mut().push((nest, scope)));
         Self(())
@@ -33,7 +33,7 @@ impl Frame {
     /// Polls a future inside a scope.
     pub(super) fn poll<K: LockKey, F: Future>(
         nest: &Arc<Nest<K>>,
-        scope: u32,
+        scope: u64,
         future: Pin<&mut F>,
         context: &mut Context<'_>,
     ) -> Poll<F::Output> {
@@ -51,7 +51,7 @@ impl Drop for Frame {
 }
 
 /// The innermost scope of this table that runs on the thread.
-pub(super) fn innermost<K: LockKey>(table: &Table<K>) -> Option<(Arc<Nest<K>>, u32)> {
+pub(super) fn innermost<K: LockKey>(table: &Table<K>) -> Option<(Arc<Nest<K>>, u64)> {
     FRAMES.with(|frames| {
         frames.borrow().iter().rev().find_map(|(nest, scope)| {
             let nest = nest.clone().downcast::<Nest<K>>().ok()?;

@@ -18,15 +18,17 @@ pub(super) struct Nest<K: LockKey> {
 #[derive(Debug)]
 struct State<K: LockKey> {
     /// The scopes that have not ended.
-    scopes: Vec<u32>,
+    scopes: Vec<u64>,
+    /// The scope that was opened last. No number is used again: a scope may be closed once more after its end.
+    last: u64,
     /// Each lock with the scope that releases it.
-    guards: Vec<(u32, Guard<K>)>,
+    guards: Vec<(u64, Guard<K>)>,
     /// A request waits.
     waits: bool,
 }
 
 /// The number of the outermost scope.
-pub(super) const OUTERMOST: u32 = 0;
+pub(super) const OUTERMOST: u64 = 0;
 
 /// What is left of a nested request.
 pub(super) enum Missing<K> {
@@ -38,7 +40,8 @@ impl<K: LockKey> Nest<K> {
     pub(super) fn new(guard: Guard<K>) -> Self {
         let anchor = guard.anchor().clone();
         let (scopes, guards) = (vec![OUTERMOST], vec![(OUTERMOST, guard)]);
-        Self { anchor, state: Mutex::new(State { scopes, guards, waits: false }) }
+        let state = State { scopes, last: OUTERMOST, guards, waits: false };
+        Self { anchor, state: Mutex::new(state) }
     }
 
     pub(super) fn is_of(&self, table: &Table<K>) -> bool {
@@ -59,7 +62,7 @@ impl<K: LockKey> Nest<K> {
 
     /// Begins a nested request: it is for the keys that no scope of the nest holds, and they must be above all that
     /// are held.
-    pub(super) fn begin(&self, scope: u32, claims: Claims<K>) -> Result<Missing<K>, LockError> {
+    pub(super) fn begin(&self, scope: u64, claims: Claims<K>) -> Result<Missing<K>, LockError> {
         let mut state = self.state.lock();
         if !state.scopes.contains(&scope) {
             return Err(LockError::ScopeEnded);
@@ -91,7 +94,7 @@ impl<K: LockKey> Nest<K> {
     }
 
     /// Ends a nested request with its lock, if it got one.
-    pub(super) fn end(&self, scope: u32, guard: Option<Guard<K>>) -> Result<(), LockError> {
+    pub(super) fn end(&self, scope: u64, guard: Option<Guard<K>>) -> Result<(), LockError> {
         let mut state = self.state.lock();
         state.waits = false;
         let Some(guard) = guard else { return Ok(()) };
@@ -106,24 +109,25 @@ impl<K: LockKey> Nest<K> {
     }
 
     /// Opens a scope inside `outer`.
-    pub(super) fn open(&self, outer: u32) -> Result<u32, LockError> {
+    pub(super) fn open(&self, outer: u64) -> Result<u64, LockError> {
         let mut state = self.state.lock();
         if !state.scopes.contains(&outer) {
             return Err(LockError::ScopeEnded);
         }
-        let scope = state.scopes.iter().max().map_or(OUTERMOST, |greatest| greatest + 1);
+        state.last += 1;
+        let scope = state.last;
         state.scopes.push(scope);
         Ok(scope)
     }
 
     /// Closes a scope and releases its locks; true if one of them had gone stale or been ended by force.
-    pub(super) fn close(&self, scope: u32) -> bool {
+    pub(super) fn close(&self, scope: u64) -> bool {
         let mut state = self.state.lock();
         state.scopes.retain(|open| *open != scope);
         let (ended, left) = state.guards.drain(..).partition(|(of, _)| *of == scope);
         state.guards = left;
         drop(state);
-        let ended: Vec<(u32, Guard<K>)> = ended;
+        let ended: Vec<(u64, Guard<K>)> = ended;
         let outcomes = ended.into_iter().map(|(_, guard)| guard.release());
         outcomes.fold(false, |stale, outcome| stale | (outcome != ReleaseOutcome::Released))
     }

@@ -44,7 +44,7 @@ pub struct Scoped<R> {
 pub struct Scope<K: LockKey> {
     locks: LocalLocks<K>,
     nest: Arc<Nest<K>>,
-    number: u32,
+    number: u64,
 }
 
 impl<K: LockKey> LocalLocks<K> {

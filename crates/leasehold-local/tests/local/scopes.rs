@@ -284,3 +284,15 @@ fn the_handle_of_a_scope_that_ended_locks_nothing() {
     assert_eq!(inner.unwrap_err(), LockError::ScopeEnded);
     assert!(locks.is_empty());
 }
+
+#[test]
+fn the_handle_of_a_scope_that_ended_is_not_that_of_a_later_one() {
+    let (locks, _clock) = manual();
+    let run = |outer: &Scope<Name>| {
+        let ended = outer.with_locks_blocking("b", &once(), Clone::clone).unwrap().value;
+        let inner = outer.with_locks_blocking("c", &once(), |_| ended.lock_blocking("d", &once()));
+        assert_eq!(inner.unwrap().value, Err(LockError::ScopeEnded));
+    };
+    locks.with_locks_blocking("a", &once(), run).unwrap();
+    assert!(locks.is_empty());
+}
