@@ -262,6 +262,21 @@ impl<'a, K: LockKey> Access<'a, K> {
             let key = (claim.hash, &claim.key);
             self.table.settle(shard, self.gate.as_deref_mut(), key, &mut self.after);
         }
+        self.forget(claim);
+    }
+
+    /// Has the first at the gate forget a key that nobody has or waits for.
+    fn forget(&mut self, claim: &Claim<K>) {
+        if self.gate.is_none() {
+            return;
+        }
+        let shard = self.shard(claim);
+        let is_free = shard.holders(claim).is_none()
+            && shard.queue(claim.hash, &claim.key).is_none()
+            && !shard.leases.has(claim);
+        if let Some(gate) = self.gate.as_deref_mut().filter(|_| is_free) {
+            gate.forget(&claim.key);
+        }
     }
 
     /// Lets those go on who wait behind a waiter.

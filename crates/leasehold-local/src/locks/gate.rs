@@ -1,5 +1,4 @@
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::holder::{Holder, Instant, NEVER};
@@ -25,20 +24,20 @@ pub(super) struct Gate<K> {
 pub(super) struct Progress<K> {
     /// The key that it waits for.
     pub(super) frontier: Option<(K, u64)>,
-    /// Keys above that are, or were, taken.
-    pub(super) later: BinaryHeap<Reverse<(K, u64)>>,
+    /// Keys above that are, or were, taken, with their hashes.
+    pub(super) later: BTreeMap<K, u64>,
     /// How many shards it has not looked at; until then it keeps nobody from any key.
     pub(super) unseen: usize,
 }
 
 impl<K: Ord> Progress<K> {
     pub(super) fn new(shards: usize) -> Self {
-        Self { frontier: None, later: BinaryHeap::new(), unseen: shards }
+        Self { frontier: None, later: BTreeMap::new(), unseen: shards }
     }
 
     /// Goes on to the next key.
     pub(super) fn step(&mut self) {
-        self.frontier = self.later.pop().map(|next| next.0);
+        self.frontier = self.later.pop_first();
     }
 
     fn excludes(&self, key: &K) -> bool {
@@ -68,7 +67,14 @@ impl<K: Ord + Clone> Gate<K> {
     /// Tells it that a key is taken.
     pub(super) fn note(&mut self, hash: u64, key: &K) {
         if let Some(progress) = &mut self.progress {
-            progress.later.push(Reverse((key.clone(), hash)));
+            progress.later.insert(key.clone(), hash);
+        }
+    }
+
+    /// Tells it that nobody has a key, or waits for it, any more.
+    pub(super) fn forget(&mut self, key: &K) {
+        if let Some(progress) = &mut self.progress {
+            progress.later.remove(key);
         }
     }
 

@@ -1,6 +1,5 @@
 //! How the table is locked as a whole.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use leasehold_core::Mode;
@@ -20,9 +19,8 @@ impl<K: LockKey> Table<K> {
     pub(super) fn lock_gate(&self, after: &mut After<K>) -> MutexGuard<'_, Gate<K>> {
         let mut gate = self.gate.lock();
         if gate.holder.take_if(|holder| self.ends(holder, || self.now())).is_some() {
-            self.open_gate(&mut gate, after);
+            self.open_gate(gate, after);
         }
-        gate
     }
 
     /// Lets the first at the gate go on as far as it may, and unlocks. No shard may be locked.
@@ -180,17 +178,18 @@ impl<K: LockKey> Table<K> {
     fn survey(&self, progress: &mut Progress<K>, ticket: u64) {
         let enough = progress.later.len() + STEPS;
         while progress.unseen > 0 && progress.later.len() < enough {
-            progress.unseen -= 1;
-            let shard = self.shards[progress.unseen].0.lock();
+            let index = progress.unseen - 1;
+            let shard = self.shards[index].0.lock();
             let taken = &mut progress.later;
-            shard.held().for_each(|held| taken.push(Reverse((held.key.clone(), held.hash))));
-            let leased = shard.leases.iter();
-            leased.for_each(|leased| taken.push(Reverse((leased.key.clone(), leased.hash))));
+            taken.extend(shard.held().map(|held| (held.key.clone(), held.hash)));
+            taken.extend(shard.leases.iter().map(|leased| (leased.key.clone(), leased.hash)));
             let before = |queue: &&super::shard::Queue<K>| {
                 queue.places.iter().any(|place| place.waiting.ticket < ticket)
             };
             let awaited = shard.queues().filter(before);
-            awaited.for_each(|queue| taken.push(Reverse((queue.key.clone(), queue.hash))));
+            taken.extend(awaited.map(|queue| (queue.key.clone(), queue.hash)));
+            // Not before: a key's code may have panicked.
+            progress.unseen = index;
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use leasehold_local::locks::LocalLocks;
+use leasehold_local::locks::{Keys, LocalLocks};
 
 use crate::common::*;
 
@@ -227,4 +227,21 @@ fn threads_that_take_keys_in_order_and_the_whole_table_never_end_in_a_deadlock()
         }
     });
     assert!(locks.is_empty());
+}
+
+#[test]
+fn who_waits_for_the_whole_table_notes_a_key_once_and_while_it_is_taken() {
+    let locks = LocalLocks::<Arc<u32>>::new();
+    let [first, shared, brief] = [0, 1, 2].map(Arc::new);
+    let _first = locks.try_acquire(first, &patient()).unwrap();
+    let join = || locks.try_acquire(Keys::shared(shared.clone()), &patient()).unwrap();
+    let _joined = join();
+    let inner = locks.clone();
+    let _all = Task::pending(async move { inner.acquire_all(&patient()).await });
+    for _ in 0..100 {
+        drop(join());
+        drop(locks.try_acquire(brief.clone(), &patient()).unwrap());
+    }
+    assert!(Arc::strong_count(&shared) < 10, "{}", Arc::strong_count(&shared));
+    assert_eq!(Arc::strong_count(&brief), 1);
 }
