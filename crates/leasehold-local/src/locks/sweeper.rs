@@ -45,9 +45,11 @@ impl Sweeper {
         true
     }
 
-    /// Has the thread look whether there still is something for it to do.
+    /// Ends the thread if there is nothing left for it to do.
     pub(super) fn look() {
-        if let Some(thread) = &Self::lock().thread {
+        let mut sweeper = Self::lock();
+        sweeper.known.retain(|timed| timed.strong_count() > 0);
+        if let Some(thread) = sweeper.thread.as_ref().filter(|_| sweeper.known.is_empty()) {
             thread.unpark();
         }
     }

@@ -57,6 +57,13 @@ impl Timed for Alarm {
     }
 }
 
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // It may have been the last that the thread knew.
+        Sweeper::look();
+    }
+}
+
 struct Sleep {
     alarm: Arc<Alarm>,
     /// The sweeper knows the alarm.

@@ -142,3 +142,21 @@ fn a_forked_process_has_a_sweeper_of_its_own() {
     assert!(printed.contains("a lock that is lost is swept: 2"), "{printed}");
     assert!(printed.contains("threads: 1"), "{printed}");
 }
+
+#[test]
+fn the_thread_ends_after_a_wait_without_a_runtime() {
+    let Some(printed) = alone("sweeper::the_thread_ends_after_a_wait_without_a_runtime") else {
+        let locks = Locks::new();
+        let _guard = locks.try_acquire("a", &patient()).unwrap();
+        let task = waits(&locks, "a", patient().deadline(20 * MS));
+        await_threads("leasehold-sweep", 1);
+        while task.wakes() == 0 {
+            std::thread::yield_now();
+        }
+        task.done().unwrap_err();
+        await_threads("leasehold-sweep", 0);
+        println!("no thread any more");
+        return;
+    };
+    assert!(printed.contains("no thread any more"), "{printed}");
+}
