@@ -2,12 +2,13 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use super::config::LocksConfig;
+use super::per_process::PerProcess;
 
 /// Not of the engine, so not of its `sync`: models use tables without a name.
-static NAMED: LazyLock<Mutex<HashMap<Name, Known>>> = LazyLock::new(Mutex::default);
+static NAMED: PerProcess<Mutex<HashMap<Name, Known>>> = PerProcess::new();
 
 /// The names of one key type are apart from those of others.
 pub(super) type Name = (TypeId, String);
@@ -21,7 +22,7 @@ pub(super) struct Known {
 
 /// All names, locked.
 pub(super) fn named() -> MutexGuard<'static, HashMap<Name, Known>> {
-    NAMED.lock().unwrap_or_else(PoisonError::into_inner)
+    NAMED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The name of a table. It is free again when the table ends.

@@ -160,3 +160,24 @@ fn the_thread_ends_after_a_wait_without_a_runtime() {
     };
     assert!(printed.contains("no thread any more"), "{printed}");
 }
+
+#[test]
+fn a_forked_process_has_names_of_its_own() {
+    let Some(printed) = alone("sweeper::a_forked_process_has_names_of_its_own") else {
+        let (entered, enters) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let on_init = |_: &Locks| {
+                entered.send(()).unwrap();
+                std::thread::park();
+            };
+            Locks::named_with("slow", LocksConfig::new(), on_init)
+        });
+        enters.recv().unwrap();
+        // A fork copies the registry of names as it is: locked.
+        nix::unistd::daemon(true, true).unwrap();
+        nix::unistd::alarm::set(60);
+        println!("the name of the child: {:?}", Locks::named("slow").unwrap().name());
+        std::process::exit(0);
+    };
+    assert!(printed.contains("the name of the child: Some(\"slow\")"), "{printed}");
+}
