@@ -225,10 +225,8 @@ impl<K: LockKey> Table<K> {
             while let Some(step) = after.next() {
                 after.extend(self.take_step(&step));
             }
-            if !after.moves() {
-                return;
-            }
-            self.move_on(&mut after);
+            let Some(mover) = after.mover() else { return };
+            self.move_on(mover, &mut after);
         }
     }
 

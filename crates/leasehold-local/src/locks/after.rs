@@ -11,7 +11,7 @@ use super::sync::wake;
 pub(super) struct After<K> {
     wakers: SmallVec<[Waker; 1]>,
     steps: Vec<Step<K>>,
-    moves: bool,
+    mover: Option<Arc<()>>,
 }
 
 /// A waiter for several keys got one of them and goes on to the key at `position`; behind the last it has its lock.
@@ -23,7 +23,7 @@ pub(super) struct Step<K> {
 
 impl<K> Default for After<K> {
     fn default() -> Self {
-        Self { wakers: SmallVec::new(), steps: Vec::new(), moves: false }
+        Self { wakers: SmallVec::new(), steps: Vec::new(), mover: None }
     }
 }
 
@@ -37,17 +37,17 @@ impl<K> After<K> {
     }
 
     /// Puts off that the first at the gate goes on.
-    pub(super) fn put_off(&mut self) {
-        self.moves = true;
+    pub(super) fn put_off(&mut self, mover: Arc<()>) {
+        self.mover = Some(mover);
     }
 
-    /// Whether that was put off; it is not any more.
-    pub(super) fn moves(&mut self) -> bool {
-        std::mem::take(&mut self.moves)
+    /// What was put off; it is not any more.
+    pub(super) fn mover(&mut self) -> Option<Arc<()>> {
+        self.mover.take()
     }
 
     pub(super) fn extend(&mut self, more: Self) {
-        self.moves |= more.moves;
+        self.mover = self.mover.take().or(more.mover);
         self.wakers.extend(more.wakers);
         self.steps.extend(more.steps);
     }

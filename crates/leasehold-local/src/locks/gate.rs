@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::holder::{Holder, Instant, NEVER};
 use super::request::Waiting;
@@ -15,8 +15,8 @@ pub(super) struct Gate<K> {
     pub(super) queue: VecDeque<Arc<Waiting<K>>>,
     /// How far the first in the queue is; `None` before it has looked.
     pub(super) progress: Option<Progress<K>>,
-    /// A thread moves the first on, and unlocks the gate now and then meanwhile.
-    pub(super) is_moved: bool,
+    /// Lives while a thread moves the first on, and unlocks the gate now and then meanwhile; not if it has panicked.
+    pub(super) mover: Weak<()>,
 }
 
 /// How far the first waiter is.
@@ -47,7 +47,7 @@ impl<K: Ord> Progress<K> {
 
 impl<K> Default for Gate<K> {
     fn default() -> Self {
-        Self { holder: None, queue: VecDeque::new(), progress: None, is_moved: false }
+        Self { holder: None, queue: VecDeque::new(), progress: None, mover: Weak::new() }
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-use super::sync::{AtomicBool, Mutex, Ordering};
+use super::sync::{AtomicBool, Mutex, Ordering, isolate};
 
 /// The life of whoever owns locks: all its locks are stale from the moment the handle is dropped.
 ///
@@ -129,7 +129,7 @@ impl Life {
         self.alive.store(false, Ordering::Release);
         let tables = std::mem::take(&mut *self.tables.lock());
         for table in tables.iter().filter_map(Weak::upgrade) {
-            table.owner_died();
+            isolate(|| table.owner_died());
         }
     }
 }

@@ -6,7 +6,7 @@ use super::holder::Instant;
 use super::shard::Cursor;
 use super::sweeper::{Sweeper, Timed};
 use super::sweeps::Swept;
-use super::sync::Ordering;
+use super::sync::{Ordering, isolate};
 use super::table::{LockKey, Table};
 
 impl<K: LockKey> Table<K> {
@@ -80,7 +80,7 @@ impl<K: LockKey> Timed for Table<K> {
     fn run_if_due(&self) -> Instant {
         let sweeps = &self.sweeps;
         if sweeps.due.load(Ordering::Relaxed) <= self.now() {
-            self.sweep();
+            isolate(|| _ = self.sweep());
             // From its end on, so that long sweeps do not follow each other without a pause.
             sweeps.due.store(sweeps.next(self.now()), Ordering::Relaxed);
         }

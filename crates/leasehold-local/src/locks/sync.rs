@@ -56,17 +56,21 @@ impl<T> Mutex<T> {
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// Wakes. A panic in a waker is its executor's fault, and reported by the panic hook: it keeps nobody else from being
-/// woken, and takes no lock from whoever has just got it.
-#[cfg(not(leasehold_loom))]
+/// Wakes. A panic in a waker is its executor's fault: it takes no lock from whoever has just got it.
 pub(super) fn wake(waker: Waker) {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())).unwrap_or_default();
+    isolate(|| waker.wake());
 }
 
-/// Wakes. Models need their panics.
+/// Runs what calls code of others. The panic hook reports a panic of it, which keeps nobody else from their turn.
+#[cfg(not(leasehold_loom))]
+pub(super) fn isolate(f: impl FnOnce()) {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or_default();
+}
+
+/// The same in models, which need their panics.
 #[cfg(leasehold_loom)]
-pub(super) fn wake(waker: Waker) {
-    waker.wake();
+pub(super) fn isolate(f: impl FnOnce()) {
+    f();
 }
 
 /// How a thread waits until its waker is woken.

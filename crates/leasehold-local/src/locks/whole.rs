@@ -18,6 +18,12 @@ impl<K: LockKey> Table<K> {
     /// Locks the gate, and opens it if its holder is stale. No shard may be locked.
     pub(super) fn lock_gate(&self, after: &mut After<K>) -> MutexGuard<'_, Gate<K>> {
         let mut gate = self.gate.lock();
+        self.end_stale(&mut gate, after);
+        gate
+    }
+
+    /// Opens the gate if its holder is stale.
+    fn end_stale(&self, gate: &mut Gate<K>, after: &mut After<K>) {
         if gate.holder.take_if(|holder| self.ends(holder, || self.now())).is_some() {
             self.open_gate(gate, after);
         }
@@ -129,7 +135,7 @@ impl<K: LockKey> Table<K> {
         }
         let Some(first) = gate.queue.front().cloned() else { return };
         let progress = gate.progress.get_or_insert_with(|| Progress::new(self.shards.len()));
-        if gate.is_moved {
+        if gate.mover.strong_count() > 0 {
             return;
         }
         if progress.unseen > 0 {
@@ -194,10 +200,12 @@ impl<K: LockKey> Table<K> {
     }
 
     /// Moves the first at the gate on, which was put off.
-    pub(super) fn move_on(&self, after: &mut After<K>) {
+    pub(super) fn move_on(&self, mover: Arc<()>, after: &mut After<K>) {
         yield_now();
-        let mut gate = self.lock_gate(after);
-        gate.is_moved = false;
+        let mut gate = self.gate.lock();
+        // Not before: whoever came to the gate meanwhile would have to move the first on.
+        drop(mover);
+        self.end_stale(&mut gate, after);
         self.unlock_gate(gate, after);
     }
 
@@ -219,8 +227,9 @@ const STEPS: usize = if cfg!(leasehold_loom) { 1 } else { 1_024 };
 
 /// Lets others come to the gate before the first goes on.
 fn put_off<K>(gate: &mut Gate<K>, after: &mut After<K>) {
-    gate.is_moved = true;
-    after.put_off();
+    let mover = Arc::new(());
+    gate.mover = Arc::downgrade(&mover);
+    after.put_off(mover);
 }
 
 fn whole(id: LockId, terms: &Terms, term: Term) -> Holder {

@@ -9,6 +9,7 @@ mod nebulex;
 mod oracle;
 mod order;
 mod owners;
+mod panics;
 mod scopes;
 mod stale;
 mod store;
