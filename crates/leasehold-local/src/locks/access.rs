@@ -184,6 +184,10 @@ impl<K: LockKey> Table<K> {
                 access.add(claim, waiting.terms.holder(waiting.id, claim, State::Held, term));
             }
             access.after.wake(waiting.grant(term));
+            // Those behind it learn when its lock goes stale.
+            for claim in claims {
+                access.settle(claim);
+            }
         } else {
             waiting.miss();
             for claim in claims {

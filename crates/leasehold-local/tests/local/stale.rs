@@ -276,3 +276,20 @@ fn a_lock_may_go_stale_at_any_point_of_a_request() {
         assert!(locks.is_empty());
     }
 }
+
+#[test]
+fn where_barging_is_on_a_waiter_learns_when_the_lock_of_who_tried_before_goes_stale() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).barging(true).sweep_never();
+    let locks: Locks = LocalLocks::with_config(config).unwrap();
+    let never = locks.try_acquire("a", &patient()).unwrap();
+    let second = waits(&locks, "a", short().retry_forever());
+    let mut third = waits(&locks, "a", patient());
+    drop(never);
+    let second = second.done().unwrap();
+    assert!(third.poll().is_pending());
+    assert_eq!(clock.next_wake(), Some(clock.now() + SECOND));
+    clock.advance(SECOND);
+    drop(third.done().unwrap());
+    assert_eq!(second.release(), ReleaseOutcome::Expired);
+}
