@@ -169,9 +169,14 @@ impl<K: LockKey> Table<K> {
         gate.queue.pop_front();
         gate.progress = None;
         let term = Term::start(first.terms.timeout, || self.now());
-        gate.holder = Some(whole(first.id, &first.terms, term));
+        let holder = whole(first.id, &first.terms, term);
+        let is_stale = holder.is_stale(|| self.now());
+        gate.holder = Some(holder);
         after.wake(first.grant(term));
-        if term.ends != NEVER {
+        if is_stale {
+            // Its owner has died while it waited. Whoever goes on opens the gate.
+            put_off(gate, after);
+        } else if term.ends != NEVER {
             // Everybody else looks again when it goes stale.
             if let Some(second) = gate.queue.front() {
                 after.wake(second.look_at(term.ends));

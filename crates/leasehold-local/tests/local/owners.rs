@@ -6,6 +6,23 @@ use leasehold_local::locks::{OwnerHandle, ReleaseOutcome};
 use crate::common::*;
 
 #[test]
+fn the_whole_table_that_is_granted_to_a_dead_owner_goes_on_to_the_next() {
+    let (locks, _clock) = manual();
+    let a = locks.try_acquire("a", &patient()).unwrap();
+    let worker = OwnerHandle::new();
+    let dead = waits_for_all(&locks, patient().owner(&worker));
+    let next = waits_for_all(&locks, patient());
+    let key = waits(&locks, "a", patient());
+    drop(worker);
+    drop(a);
+    let dead = dead.done().unwrap();
+    drop(next.done().unwrap());
+    drop(key.done().unwrap());
+    assert_eq!(dead.release(), ReleaseOutcome::Expired);
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn the_death_of_an_owner_wakes_waiters_at_once() {
     let (locks, _clock) = manual();
     let worker = OwnerHandle::new();
