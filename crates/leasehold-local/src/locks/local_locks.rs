@@ -84,8 +84,8 @@ impl<K: LockKey> LocalLocks<K> {
     /// Takes a lock on the calling thread, which parks while it waits.
     ///
     /// # Errors
-    /// [`LockError::TimedOut`] after the last attempt or the deadline; [`LockError::HeldByThisScope`] if the scope
-    /// that runs on this thread holds a key; [`LockError::Invalid`] as [`try_acquire`](Self::try_acquire).
+    /// [`LockError::TimedOut`] after the last attempt or the deadline; [`LockError::HeldByThisScope`] instead of a wait if
+    /// the scope that runs on this thread holds a key; [`LockError::Invalid`] as [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn acquire_blocking(
         &self,
