@@ -103,14 +103,14 @@ impl Seen<'_> {
 
     /// How a lease ended that this batch ended. `None` if it ended none.
     pub(crate) fn ended(self, stored: &Stored) -> Result<Option<ReleaseOutcome>> {
-        let since = stored.now.boot.saturating_sub(self.found.took.1);
+        let since = stored.since(self.found.took.1);
         let ended = self.document.map(|document| ended_by(document, self.found.batch, since));
         ended.unwrap_or(Ok(None))
     }
 
     /// The earliest time of the update, by the server's clock, in microseconds.
     pub(crate) fn since(self, stored: &Stored) -> u64 {
-        term::micros_up(stored.now.boot.saturating_sub(self.found.took.1))
+        term::micros_up(stored.since(self.found.took.1))
     }
 
     /// Whether a term that ended then was over when a renewal at that time, in microseconds, was written (C6).

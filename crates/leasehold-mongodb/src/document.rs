@@ -150,6 +150,11 @@ impl Stored {
         entry
     }
 
+    /// The earliest time of the server's clock for what was sent so long before this was read.
+    pub(crate) fn since(&self, ago: Duration) -> Duration {
+        since(self.now.boot, ago)
+    }
+
     /// When the term ended that a renewal continued which was written no earlier than this, in microseconds; `None` if there
     /// was none.
     pub(crate) fn continued(&self, holder: &Holder, skew: Skew, since: u64) -> Option<Duration> {
@@ -169,6 +174,12 @@ impl Stored {
         }
         holder.record(key, self.now).map(token_only_if_ours)
     }
+}
+
+/// The server's clock shows the millisecond that has begun: what was sent within one may have its beginning as its time.
+fn since(now: Duration, ago: Duration) -> Duration {
+    let earliest = now.saturating_sub(ago).as_millis();
+    Duration::from_millis(u64::try_from(earliest).unwrap_or(u64::MAX))
 }
 
 /// How a lease ended that this batch ended, which was sent no earlier than `since`; `None` if it ended none.
@@ -266,4 +277,17 @@ impl Stored {
 pub(crate) fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
     batch.into_iter().flatten().filter_map(|one| one.as_document())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_within_a_millisecond_may_have_the_time_of_its_beginning() {
+        let of_micros = Duration::from_micros;
+        assert_eq!(since(of_micros(100_500_000), of_micros(499_400)), of_micros(100_000_000));
+        assert_eq!(since(of_micros(100_500_000), of_micros(500_000)), of_micros(100_000_000));
+        assert_eq!(since(of_micros(1_000), of_micros(1_500)), Duration::ZERO);
+    }
 }

@@ -106,8 +106,7 @@ impl Inner {
             }
             // Without patience it is sent again, and may have been granted before.
             let (until, patience) = times;
-            let since = stored.now.boot.saturating_sub(until.spent());
-            let since = patience.is_none().then(|| micros_up(since));
+            let since = patience.is_none().then(|| micros_up(stored.since(until.spent())));
             let decided = self.decided(request, stored, since)?;
             let free = || unexpected(self.commands.server(), "a refusal of a key that is free");
             return decided.ok_or_else(free).map(Some);
