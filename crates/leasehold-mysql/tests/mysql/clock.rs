@@ -67,7 +67,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_over() {
 async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
     let server = Server::start(&[]).await.unwrap();
     let observer = server.store().await;
-    let other = MysqlStore::connect(&format!("{}?timeout=20s", server.url())).await.unwrap();
+    let other = MysqlStore::connect(&format!("{}?timeout=8s", server.url())).await.unwrap();
     let stores = stores(&server).await;
     for (form, count, mode, store) in &stores {
         for name in names(form, *count) {
