@@ -3,7 +3,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 /// Polls the future at most `polls` times, whenever it asks for it, and then drops it.
-pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+pub async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;
     poll_fn(|context| {

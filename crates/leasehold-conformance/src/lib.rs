@@ -137,6 +137,7 @@ mod server_clock;
 mod subject;
 mod suite;
 
+pub use dropped::dropped_after;
 pub use ended::Ended;
 pub use failure::{Failure, Result};
 pub use free_port::free_port;

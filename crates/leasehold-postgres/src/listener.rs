@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Key, LeaseId, Result, Wakeups};
-use leasehold_driver::Listeners;
+use leasehold_driver::{Listeners, outliving};
 use leasehold_sql::{micros, unanswered};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
@@ -144,32 +144,39 @@ impl Listener {
         self.name.get(..CHANNEL).unwrap_or(&self.name)
     }
 
-    /// Connects unless a connection lives.
-    async fn connected(self: &Arc<Self>) -> Result<()> {
-        let mut client = self.client.lock().await;
-        if client.as_ref().is_some_and(|client| !client.is_closed()) {
-            return Ok(());
-        }
-        if self.is_closed() {
-            return Err(Error::unavailable(Effect::NotApplied, "the store was closed"));
-        }
-        let connected = tokio::time::timeout(self.pool.timeout(), self.connect()).await;
-        let connected = connected.unwrap_or_else(|_| {
-            Err(unanswered(&self.server.name, self.pool.timeout(), Effect::Unknown))
-        });
-        self.cut_off.store(connected.is_err(), Ordering::Relaxed);
-        if connected.is_err() {
-            let listener = Arc::downgrade(self);
-            #[expect(clippy::disallowed_methods, reason = "ends with the pause")]
-            drop(tokio::spawn(async move {
-                tokio::time::sleep(CUT_OFF_FOR).await;
-                listener
-                    .upgrade()
-                    .inspect(|listener| listener.cut_off.store(false, Ordering::Relaxed));
-            }));
-        }
-        *client = Some(connected?);
-        Ok(())
+    /// Connects unless a connection lives. Completes even if its requester leaves, because the server would log an incomplete
+    /// handshake.
+    fn connected(self: &Arc<Self>) -> impl Future<Output = Result<()>> + use<> {
+        let listener = Arc::clone(self);
+        outliving(async move {
+            let mut client = listener.client.lock().await;
+            if client.as_ref().is_some_and(|client| !client.is_closed()) {
+                return Ok(());
+            }
+            if listener.is_closed() {
+                return Err(Error::unavailable(Effect::NotApplied, "the store was closed"));
+            }
+            let limit = listener.pool.timeout();
+            let connected = tokio::time::timeout(limit, listener.connect()).await;
+            let connected = connected
+                .unwrap_or_else(|_| Err(unanswered(&listener.server.name, limit, Effect::Unknown)));
+            listener.cut_off.store(connected.is_err(), Ordering::Relaxed);
+            if connected.is_err() {
+                listener.try_again_later();
+            }
+            *client = Some(connected?);
+            Ok(())
+        })
+    }
+
+    /// Lets new waiters try to listen again after a pause.
+    fn try_again_later(self: &Arc<Self>) {
+        let listener = Arc::downgrade(self);
+        #[expect(clippy::disallowed_methods, reason = "ends with the pause")]
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(CUT_OFF_FOR).await;
+            listener.upgrade().inspect(|listener| listener.cut_off.store(false, Ordering::Relaxed));
+        }));
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Client> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_conformance::{Fault, Proxy};
+use leasehold_conformance::{Fault, Proxy, dropped_after};
 use leasehold_core::{Effect, ErrorKind, Key, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresNeneConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
@@ -152,6 +152,23 @@ async fn every_connection_ends_with_a_farewell() {
     all_took_leave(&server);
     // It connects again when it is used.
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+/// A signal ends a waiter that has just been refused.
+#[tokio::test]
+async fn a_subscription_dropped_at_any_poll_breaks_no_handshake() {
+    let (server, _) = Server::with_store(&["log_min_messages=debug1"]).await;
+    for polls in 0.. {
+        let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
+        let keys = [Key::new("k").unwrap()];
+        let subscribed = dropped_after(polls, store.subscribe(&keys)).await;
+        in_time(store.close()).await;
+        if subscribed.is_some() {
+            break;
+        }
+    }
+    until(async || sessions(&server, "%").await.is_empty()).await;
+    all_took_leave(&server);
 }
 
 /// A program closes its store, and ends, while connections are being made for requests that it has dropped.
