@@ -96,14 +96,16 @@ impl Listener {
     /// Hints for these keys, from the moment that this ends.
     pub(crate) async fn listen(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
         let until = self.pool.deadline();
-        let listening = until.bound(self.listen_for(keys)).await;
-        listening
-            .unwrap_or_else(|| Err(unanswered(&self.server.name, until.limit(), Effect::Unknown)))
+        let late = |effect| unanswered(&self.server.name, until.limit(), effect);
+        self.closed.store(false, Ordering::SeqCst);
+        // Nobody is registered before.
+        let connected = until.bound(self.connected()).await;
+        connected.unwrap_or_else(|| Err(late(Effect::NotApplied)))?;
+        let registered = until.bound(self.registered(keys)).await;
+        registered.unwrap_or_else(|| Err(late(Effect::Unknown)))
     }
 
-    async fn listen_for(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
-        self.closed.store(false, Ordering::SeqCst);
-        self.connected().await?;
+    async fn registered(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
         let left_keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
         let left = Arc::clone(self);
         let leave = move |subscription| left.leave(subscription, &left_keys);
@@ -158,8 +160,9 @@ impl Listener {
             }
             let limit = listener.pool.timeout();
             let connected = tokio::time::timeout(limit, listener.connect()).await;
-            let connected = connected
-                .unwrap_or_else(|_| Err(unanswered(&listener.server.name, limit, Effect::Unknown)));
+            let connected = connected.unwrap_or_else(|_| {
+                Err(unanswered(&listener.server.name, limit, Effect::NotApplied))
+            });
             listener.cut_off.store(connected.is_err(), Ordering::Relaxed);
             if connected.is_err() {
                 listener.try_again_later();

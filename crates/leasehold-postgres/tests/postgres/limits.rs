@@ -7,13 +7,29 @@ use leasehold_conformance::Fault;
 use leasehold_core::{Effect, Error, ErrorKind, Mode, Store as _, Ttl};
 use leasehold_postgres::PostgresConfig;
 use leasehold_testkit::postgres::{Server, pool, url};
-use leasehold_testkit::requests::{acquire, granted, renew};
+use leasehold_testkit::requests::{acquire, granted, key, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{fails_within, until};
 
 leasehold_testkit::sql_limits!(Server);
 
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// One connects for all who begin to wait, and the last of them ask no earlier than it has failed.
+#[tokio::test]
+async fn who_begins_to_wait_is_known_not_to_listen_when_nobody_answers_who_connects() {
+    let (server, _) = Server::with_store(&[]).await;
+    let proxy = server.proxy().await;
+    let config = PostgresConfig::parse(&url(proxy.address().port())).unwrap();
+    let store = config.timeout(LIMIT).connect().await.unwrap();
+    proxy.set(Fault::BlackHole);
+    let keys = [key("k")];
+    let waits =
+        (0..3).map(|_| fails_within(LIMIT, async { store.subscribe(&keys).await.map(drop) }));
+    for error in join_all(waits).await {
+        assert_eq!(error.effect(), Effect::NotApplied, "{error}");
+    }
+}
 
 /// The store has one connection for what goes in no batch, and the application has the others.
 #[tokio::test]
