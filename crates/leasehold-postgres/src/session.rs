@@ -349,10 +349,11 @@ impl Session {
 }
 
 /// Begins a transaction in which a statement that takes longer is given up, unless the session has a shorter limit. Such
-/// a limit never ends a commit. (`lock_timeout` would count for each lock anew, and a row may need several.)
+/// a limit never ends a commit. (`lock_timeout` would count for each lock anew, and a row may need several.) The server counts
+/// whole milliseconds: it gives up at the end of the limit or after it, so that a shorter one is known to be the session's.
 fn within(limit: Duration) -> String {
     let (ms, timeout) = (
-        limit.as_millis().max(1),
+        limit.as_nanos().div_ceil(1_000_000).max(1),
         "pg_catalog.current_setting('statement_timeout')::pg_catalog.interval",
     );
     format!(
@@ -360,4 +361,17 @@ fn within(limit: Duration) -> String {
          WHERE {timeout} OPERATOR(pg_catalog.=) '0'::pg_catalog.interval \
          OR {timeout} OPERATOR(pg_catalog.>) '{ms} ms'::pg_catalog.interval"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_gives_up_no_earlier_than_its_limit() {
+        for (micros, ms) in [(0, 1), (1, 1), (750_000, 750), (750_001, 751), (750_999, 751)] {
+            let begin = within(Duration::from_micros(micros));
+            assert!(begin.contains(&format!("'statement_timeout', '{ms}', true")), "{begin}");
+        }
+    }
 }
