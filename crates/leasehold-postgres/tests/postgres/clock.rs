@@ -103,8 +103,9 @@ async fn what_waits_for_a_row_is_judged_when_the_row_is_locked() {
 #[tokio::test]
 async fn a_renewal_that_waits_in_its_commit_beyond_the_old_term_lets_nobody_in() {
     let (server, store) = Server::with_store(&["fsync=off"]).await;
-    let other = PostgresStore::connect(&format!("{}&timeout=1s", server.url())).await.unwrap();
-    granted(store.acquire(&acquire_for("k", "a", Mode::Exclusive, Duration::from_secs(1))).await);
+    let other = PostgresStore::connect(&format!("{}&timeout=4s", server.url())).await.unwrap();
+    let term = Duration::from_secs(4);
+    granted(store.acquire(&acquire_for("k", "a", Mode::Exclusive, term)).await);
     server.set("synchronous_standby_names", "nobody").await;
     let request = renew("k", "a", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());
     let mut renewal = store.renew(&request).boxed();

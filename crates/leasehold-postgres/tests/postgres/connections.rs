@@ -84,8 +84,8 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
 #[tokio::test]
 async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
     let server = Server::start(&[]).await.unwrap();
-    let store = PostgresStore::connect(&url(&server, "300ms")).await.unwrap();
-    let nene = PostgresConfig::parse(&url(&server, "300ms")).unwrap();
+    let store = PostgresStore::connect(&url(&server, "3s")).await.unwrap();
+    let nene = PostgresConfig::parse(&url(&server, "3s")).unwrap();
     let nene = PostgresNeneConfig::new(nene).connect().await.unwrap();
     let other = server.connect().await.unwrap();
     other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
 #[tokio::test]
 async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     let (server, _) = Server::with_store(&[]).await;
-    let (proxy, url) = behind_a_proxy(&server, "1s").await;
+    let (proxy, url) = behind_a_proxy(&server, "4s").await;
     let store = PostgresStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let before = several_sessions(&server, &store).await;
@@ -112,7 +112,7 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     until(async || sessions(&server, "%").await.is_disjoint(&before)).await;
     proxy.set(Fault::None);
     refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
-    tokio::time::timeout(Duration::from_secs(5), store.check()).await.unwrap().unwrap();
+    store.check().await.unwrap();
 }
 
 #[tokio::test]

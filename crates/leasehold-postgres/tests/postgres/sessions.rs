@@ -6,7 +6,7 @@ use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, failed, granted, refused, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::works_with;
-use leasehold_testkit::{SECOND, until};
+use leasehold_testkit::{LONG, SECOND, until};
 
 leasehold_testkit::sql_sessions!(Server);
 
@@ -52,11 +52,11 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
     failed(opened, ErrorKind::InvalidInput, Effect::NotApplied, "must have 3 or more");
     let pool = server.pool(3);
     let taken = (pool.get().await.unwrap(), pool.get().await.unwrap());
-    let config = PostgresConfig::pool(pool).timeout(SECOND);
-    let opened = config.clone().connect().await;
+    let config = PostgresConfig::pool(pool);
+    let opened = config.clone().timeout(SECOND).connect().await;
     failed(opened, ErrorKind::Unavailable, Effect::NotApplied, "all 3 connections");
     drop(taken);
-    let store = config.connect().await.unwrap();
+    let store = config.timeout(LONG).connect().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
 }
 
