@@ -63,7 +63,7 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
     /// A statement that counts the calls of stores so far: in PostgreSQL, each is a transaction.
     const CALLS: &'static str;
 
-    /// More calls than a store makes in two seconds while another transaction holds the row of one lease of a hundred.
+    /// More calls than a store makes in four seconds while another transaction holds the row of one lease of a hundred.
     const CALLS_WHILE_HELD: u64;
 
     /// What a line of its log has that reports an error.

@@ -36,7 +36,7 @@ impl SqlTestServer for Server {
     const CALLS: &'static str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
                                  WHERE VARIABLE_NAME = 'COM_STMT_EXECUTE'";
     // The lease whose row is held is tried again and again, for the server cannot end a wait for a row in time.
-    const CALLS_WHILE_HELD: u64 = 90;
+    const CALLS_WHILE_HELD: u64 = 180;
     const LOGGED_ERROR: &'static str = "[ERROR]";
     const REFUSE_K3: &'static str =
         "CREATE TRIGGER leasehold.no BEFORE UPDATE ON leasehold.leasehold_leases FOR EACH ROW

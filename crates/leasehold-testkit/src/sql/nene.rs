@@ -137,8 +137,8 @@ pub async fn a_server_that_is_away_fails_every_operation_until_it_is_back<S: Nen
 pub async fn an_operation_of_two_exchanges_ends_in_time<S: NeneServer>() {
     let (server, _) = table::<S>().await;
     let proxy = server.proxy().await;
-    let limit = SECOND;
-    let url = S::plain_url_at(proxy.address().port(), "timeout=1s");
+    let limit = SECOND * 3;
+    let url = S::plain_url_at(proxy.address().port(), "timeout=3s");
     let store = open::<S>(&url, config()).await.unwrap();
     let [held, new] = ["held", "new"].map(|name| acquire(name, "ours", Mode::Exclusive));
     let renewal = renew("held", "ours", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());

@@ -12,7 +12,7 @@ use super::{SqlTestServer, commit, names, warm};
 use crate::requests::{
     acquire, failed, granted, id, is_renewed, key, only, refused, release, released, renew,
 };
-use crate::{LONG, SECOND, in_time};
+use crate::{LONG, in_time};
 
 #[macro_export]
 macro_rules! sql_together {
@@ -136,7 +136,7 @@ pub async fn a_row_that_a_users_transaction_holds_delays_no_other_lease<S: SqlTe
         assert!(renewal.now_or_never().is_none());
     }
     let mut waits = renewals.remove(42);
-    let others = tokio::time::timeout(SECOND, join_all(renewals)).await;
+    let others = tokio::time::timeout(LONG / 3, join_all(renewals)).await;
     for renewed in others.expect("the others do not wait") {
         assert!(matches!(only(renewed.unwrap().leases), RenewOutcome::Held(_)));
     }
@@ -146,7 +146,7 @@ pub async fn a_row_that_a_users_transaction_holds_delays_no_other_lease<S: SqlTe
     let entries = names
         .iter()
         .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), Mode::Exclusive), ttl()));
-    let hurried = server.prepared("timeout=2s").await;
+    let hurried = server.prepared("timeout=4s").await;
     let before = server.calls().await;
     let reply = in_time(hurried.renew(&RenewRequest::new(entries.collect()))).await.unwrap();
     let used = server.calls().await - before;
@@ -169,8 +169,8 @@ pub async fn a_row_that_a_users_transaction_holds_delays_no_other_lease<S: SqlTe
 }
 
 pub async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.prepared("timeout=1s").await;
+    let (server, _) = S::with_store(&[]).await;
+    let store = server.prepared("timeout=4s").await;
     warm(&store, &["k".to_owned()]).await;
     let mut user = server.hold("slot >= 0").await;
     let why = refused(in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await).why;
