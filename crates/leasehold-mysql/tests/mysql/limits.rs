@@ -14,7 +14,7 @@ use leasehold_testkit::{fails_within, in_time};
 
 leasehold_testkit::sql_limits!(Server);
 
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// The application has them all, for the store had to give up its own.
 #[tokio::test]
@@ -38,17 +38,16 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
 /// The server hangs when most of the time is over, in which it has answered that another transaction holds the row.
 #[tokio::test]
 async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
-    let limit = 2 * LIMIT;
     let (server, _) = Server::with_store(&[]).await;
     let store = server.prepared("timeout=2s").await;
     granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
     let _user = server.hold("slot >= 0").await;
     let request = acquire("s", "b", Mode::SHARED);
     let hangs = async {
-        tokio::time::sleep(limit * 3 / 4).await;
+        tokio::time::sleep(LIMIT * 3 / 4).await;
         server.pause();
     };
-    let (error, ()) = tokio::join!(fails_within(limit, store.acquire(&request)), hangs);
+    let (error, ()) = tokio::join!(fails_within(LIMIT, store.acquire(&request)), hangs);
     server.resume();
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
 }
@@ -58,10 +57,11 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
 async fn preparing_ends_in_time_when_its_server_is_slow() {
     let server = Server::start(&[]).await.unwrap();
     let proxy = server.proxy().await;
-    let url = Server::plain_url_at(proxy.address().port(), "timeout=1s");
+    let url = Server::plain_url_at(proxy.address().port(), "timeout=5s");
     let store = MysqlStore::connect(&url).await.unwrap();
-    proxy.set(Fault::Delay(LIMIT / 25));
-    fails_within(LIMIT, store.prepare()).await;
+    let limit = Duration::from_secs(5);
+    proxy.set(Fault::Delay(limit / 25));
+    fails_within(limit, store.prepare()).await;
     proxy.set(Fault::None);
     in_time(store.prepare()).await.unwrap();
 }

@@ -49,7 +49,7 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
     assert!(small.to_string().contains("at most 2"), "{small}");
     let pool = server.pool(3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
-    let store = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
+    let store = config.timeout(Duration::from_secs(5)).connect().await.unwrap();
     let taken = pool.get_conn().await.unwrap();
     // A request that waits for the table has the connection that is kept for such.
     let mut user = server.connect().await.unwrap();

@@ -37,12 +37,12 @@ async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
 #[tokio::test]
 async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_table() {
     let (server, _) = Server::with_store(&[]).await;
-    let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let own = MysqlStore::connect(&format!("{}?timeout=10s", server.url())).await.unwrap();
     granted(own.acquire(&acquire("m", "user", Mode::SHARED)).await);
     granted(own.acquire(&acquire("a", "first", Mode::SHARED)).await);
     let mut user = server.hold("`key` = 'm' AND slot = 0").await;
     let config = MysqlConfig::pool(server.pool(4), "leasehold");
-    let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
+    let callers = config.timeout(Duration::from_secs(10)).connect().await.unwrap();
     for (store, lease) in [(&own, "own"), (&callers, "callers")] {
         for name in ["a", "z"] {
             let ask = acquire(name, lease, Mode::SHARED);
@@ -93,9 +93,9 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
 #[tokio::test]
 async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let (server, _) = Server::with_store(&[]).await;
-    let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let own = MysqlStore::connect(&format!("{}?timeout=5s", server.url())).await.unwrap();
     let config = MysqlConfig::pool(server.pool(4), "leasehold");
-    let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
+    let callers = config.timeout(Duration::from_secs(5)).connect().await.unwrap();
     let stores = [("own", &own), ("callers", &callers)];
     for (name, store) in stores {
         granted(store.acquire(&acquire(name, "a", Mode::SHARED)).await);
