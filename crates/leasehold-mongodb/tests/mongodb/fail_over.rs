@@ -125,7 +125,9 @@ async fn a_write_without_a_majority_is_no_grant() {
     let (set, store) = start().await;
     let limit = Duration::from_secs(1);
     let hasty = connect(&set, limit).await;
-    granted(hasty.acquire(&acquire("before", "a", Mode::Exclusive)).await);
+    // Its connection is there.
+    let before = acquire("before", "a", Mode::Exclusive);
+    until(async || hasty.acquire(&before).await.is_ok()).await;
     let primary = set.primary().await.port();
     let others: Vec<_> = set.nodes.iter().filter(|node| node.port() != primary).collect();
     others.iter().for_each(|node| node.pause());

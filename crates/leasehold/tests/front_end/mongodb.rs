@@ -24,12 +24,12 @@ async fn connect(set: &ReplicaSet, options: &str) -> Locker {
 
 #[tokio::test]
 async fn a_lease_is_renewed_and_lost_with_its_server() {
-    let (set, locks) = setup("&skew=0s&timeout=1s").await;
+    let (set, locks) = setup("&skew=0s&timeout=3s").await;
     let other = connect(&set, "&skew=0s").await;
-    let guard = locks.lock("k").ttl(3 * SECOND).await.unwrap();
+    let guard = locks.lock("k").ttl(6 * SECOND).await.unwrap();
     assert!(guard.token().is_some());
     // Its first term has ended by then.
-    let waited = other.lock("k").wait(4 * SECOND).await.unwrap_err();
+    let waited = other.lock("k").wait(7 * SECOND).await.unwrap_err();
     assert_eq!(waited.kind(), ErrorKind::TimedOut);
     assert!(guard.is_held());
     set.nodes[0].kill();
