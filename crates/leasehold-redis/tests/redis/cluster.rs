@@ -146,7 +146,8 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
 async fn each_operation_is_one_exchange_with_one_node() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
-    let url = format!("redis+cluster://{}/", proxies[1].address());
+    // What is late on a busy machine would be sent again after a tenth of the time limit.
+    let url = format!("redis+cluster://{}/?timeout=30s", proxies[1].address());
     let store = RedisStore::connect(&url).await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     let round = async |name: &str| {

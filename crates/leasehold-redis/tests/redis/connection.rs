@@ -70,7 +70,7 @@ async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
 #[tokio::test]
 async fn a_dead_connection_is_noticed_though_every_caller_gives_up_at_once() {
     let (_server, proxy, _) = setup().await;
-    let url = format!("redis://{}/?timeout=1s", proxy.address());
+    let url = format!("redis://{}/?timeout=3s", proxy.address());
     let store = RedisStore::connect(&url).await.unwrap();
     let at_once = Duration::from_millis(20);
     let (asks, ends) = (acquire("l", "a", Mode::Exclusive), release("l", "a"));
@@ -84,7 +84,7 @@ async fn a_dead_connection_is_noticed_though_every_caller_gives_up_at_once() {
     })
     .await;
     // A release waits for the answer to the acquire, for which nobody waits.
-    proxy.once(Fault::Delay(Duration::from_millis(500)));
+    proxy.once(Fault::Delay(Duration::from_millis(1_500)));
     assert!(tokio::time::timeout(at_once, store.acquire(&asks)).await.is_err());
     assert!(in_time(store.list(&looks)).await.unwrap().records.is_empty());
     let outcome = only(in_time(store.release(&ends)).await.unwrap().leases);
@@ -249,7 +249,7 @@ async fn a_waiter_notices_a_connection_that_died_silently() {
     let seed = proxies[0].address();
     let many = (format!("redis+cluster://{seed}/"), &cluster.nodes[owner], &proxies[owner]);
     for (url, server, proxy) in [one, many] {
-        let config = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(1));
+        let config = RedisConfig::parse(&url).unwrap().timeout(LIMIT);
         let store = config.connect().await.unwrap();
         let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
         assert_eq!(server.subscribers("lh:wake:{k}:k").await, 1);

@@ -80,7 +80,7 @@ async fn a_demoted_master_gets_one_connection_a_second() {
 async fn a_waiter_notices_that_its_master_was_demoted() {
     let (old, new) = (Server::start(&[]).await.unwrap(), Server::start(&[]).await.unwrap());
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
-    let url = format!("redis://{}/?timeout=1s", address.address());
+    let url = format!("redis://{}/?timeout=3s", address.address());
     let store = RedisStore::connect(&url).await.unwrap();
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
     until(async || old.subscribers("lh:wake:{k}:k").await == 1).await;

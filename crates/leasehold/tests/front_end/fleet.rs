@@ -122,7 +122,9 @@ pub(crate) fn quorum_url(nodes: impl IntoIterator<Item = String>, options: &str)
 pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let locks = Locker::connect(&format!("redis://{}/?durable=1", proxy.address())).await.unwrap();
+    // What is late on a busy machine would be sent again after a tenth of the time limit.
+    let url = format!("redis://{}/?durable=1&timeout=30s", proxy.address());
+    let locks = Locker::connect(&url).await.unwrap();
     (server, proxy, locks)
 }
 

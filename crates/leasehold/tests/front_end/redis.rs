@@ -27,7 +27,8 @@ async fn setup(options: &str) -> (Server, Proxy, Locker) {
 
 #[tokio::test]
 async fn acquire_renew_and_release_are_one_exchange_each() {
-    let (_server, proxy, locks) = setup("").await;
+    // What is late on a busy machine would be sent again after a tenth of it.
+    let (_server, proxy, locks) = setup("timeout=30s").await;
     let round = async || {
         let mut before = proxy.exchanges();
         let mut counts = Vec::new();
@@ -73,7 +74,7 @@ async fn short_leases_outlive_dead_connections() {
 
 #[tokio::test]
 async fn a_server_that_hangs_costs_a_wait_its_time_and_a_try_the_stores_limit() {
-    let (server, _proxy, locks) = setup("timeout=1s").await;
+    let (server, _proxy, locks) = setup("timeout=3s").await;
     locks.lock("k").await.unwrap().release().await.unwrap();
     server.pause();
     let clock = SystemClock::new();
@@ -81,7 +82,7 @@ async fn a_server_that_hangs_costs_a_wait_its_time_and_a_try_the_stores_limit() 
     let error = locks.try_lock("k").await.unwrap_err();
     let took = clock.now() - before;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(took >= Duration::from_millis(900) && took < 3 * SECOND, "{took:?}: {error}");
+    assert!(took >= Duration::from_millis(2_900) && took < 9 * SECOND, "{took:?}: {error}");
     let first = locks.lock("k").wait(Wait::Forever).into_future();
     let mut first = Box::pin(first);
     assert!((&mut first).now_or_never().is_none());
@@ -89,7 +90,7 @@ async fn a_server_that_hangs_costs_a_wait_its_time_and_a_try_the_stores_limit() 
     let error = locks.lock("k").wait(Duration::from_millis(300)).await.unwrap_err();
     let took = clock.now() - before;
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(took >= Duration::from_millis(300) && took < SECOND, "{took:?}: {error}");
+    assert!(took >= Duration::from_millis(300) && took < 3 * SECOND, "{took:?}: {error}");
     server.resume();
     first.await.unwrap().release().await.unwrap();
 }
@@ -291,7 +292,7 @@ async fn a_waiter_subscribes_once_and_then_tries_once() {
     for (url, nodes) in [server.store_url(), cluster.url()].into_iter().zip(nodes) {
         let [holder, waiter] = [Locker::connect(&url).await, Locker::connect(&url).await];
         let _guard = holder.unwrap().lock("k").ttl(LONG).await.unwrap();
-        let error = waiter.unwrap().lock("k").wait(SECOND).await.unwrap_err();
+        let error = waiter.unwrap().lock("k").wait(4 * SECOND).await.unwrap_err();
         // At once, when it has subscribed, and at the end of its wait.
         assert_eq!(error.wait_report().unwrap().tries, 3, "{error}");
         let mut subscribed = 0;
@@ -349,13 +350,13 @@ async fn while_a_slot_moves_its_keys_are_waited_for() {
         .move_slot(slot, from, (from + 1) % 3, &names, async |moved| {
             if moved == 1 {
                 // Half is here, half there.
-                let error = all().wait(Duration::from_millis(300)).await.unwrap_err();
+                let error = all().wait(SECOND).await.unwrap_err();
                 let wait = error.wait_report().unwrap();
                 assert!(matches!(wait.cause, WaitCause::Store(_)), "{error}");
                 tried.set(wait.tries);
             }
         })
         .await;
-    assert!((3..60).contains(&tried.get()), "{} tries in 300 ms", tried.get());
+    assert!((3..200).contains(&tried.get()), "{} tries in a second", tried.get());
     all().await.unwrap().release().await.unwrap();
 }
