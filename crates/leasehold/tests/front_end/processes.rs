@@ -90,7 +90,7 @@ async fn leases_outlive_a_write_lock_of_another_process_for_half_their_term() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let locks = Locker::connect(&format!("sqlite:{}", file.display())).await.unwrap();
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(6);
     let mut guards = Vec::new();
     for n in 0..8 {
         guards.push(locks.lock(format!("k{n}")).ttl(ttl).await.unwrap());
