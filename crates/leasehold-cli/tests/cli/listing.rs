@@ -1,9 +1,8 @@
 //! list, status, break, purge, init.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use crate::support::{Running, Store, code, hold, leasehold, text};
+use crate::support::{Running, Store, code, hold, leasehold, text, until};
 use serde_json::Value;
 
 /// The keys that `list` shows with these options, in order.
@@ -22,11 +21,9 @@ fn every_filter_narrows() {
     let short = hold(&store, "--ttl 60s --key report:b:2 report:b:1");
     let shared = hold(&store, "--ttl 60s -s pool");
     // Expired but not purged.
-    let expired = hold(&store, "--ttl 300ms old");
+    let expired = hold(&store, "--ttl 2s old");
     expired.signal(nix::sys::signal::Signal::SIGKILL);
-    while store.is_held("old") {
-        crate::support::pause(Duration::from_millis(20));
-    }
+    until("expired", || !store.is_held("old"));
 
     let all = ["pool", "report:a", "report:b:1", "report:b:2"];
     assert_eq!(listed(&store, ""), all);
@@ -135,13 +132,11 @@ fn purge_removes_expired_records_in_batches() {
     let store = Store::new();
     let live = hold(&store, "a:live");
     for key in ["a:1", "a:2", "a:3", "b:1"] {
-        let crashed = Running::start(store.script(&format!("--json -v --ttl 200ms {key}"), "cat"));
+        let crashed = Running::start(store.script(&format!("--json -v --ttl 2s {key}"), "cat"));
         crashed.event("acquired");
         crashed.signal(nix::sys::signal::Signal::SIGKILL);
     }
-    while listed(&store, "--only-expired").len() < 4 {
-        crate::support::pause(Duration::from_millis(20));
-    }
+    until("expired", || listed(&store, "--only-expired").len() == 4);
     let purged = store.json("purge --prefix a: --batch 2 --json");
     assert_eq!(purged["removed"], 3);
     assert!(purged["batches"].as_u64().unwrap() >= 2, "{purged}");

@@ -27,7 +27,7 @@ fn stubborn(running: &Running) -> Vec<String> {
 fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
     let store = Store::new();
     // Such a long grace that only "at once" ends in time.
-    let running = Running::start(store.script("--json -v --ttl 9s -k 2900ms k", STUBBORN));
+    let running = Running::start(store.script("--json -v --ttl 18s -k 5900ms k", STUBBORN));
     let pids = stubborn(&running);
     let broken = store.json("break k --reason test --json");
     assert_eq!(broken["removed"].as_array().unwrap().len(), 1);
@@ -35,7 +35,7 @@ fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
     let lost = now();
     running.event("killed");
     assert_eq!(running.code(), 123);
-    assert!(now() - lost < Duration::from_millis(2_500), "{:?}", now() - lost);
+    assert!(now() - lost < Duration::from_secs(5), "{:?}", now() - lost);
     assert!(!pids.iter().any(|pid| runs(pid)), "{pids:?}");
     assert!(!store.is_held("k"));
 }
@@ -44,7 +44,7 @@ fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
 fn an_unreachable_store_kills_the_command_before_the_term_ends() {
     let ttl = Duration::from_secs(9);
     let store = Store::prepared("?timeout=300ms");
-    let running = Running::start(store.script("--json -vv --ttl 9s -k 900ms k", STUBBORN));
+    let running = Running::start(store.script("--json -vv --ttl 9s -k 2s k", STUBBORN));
     let pids = stubborn(&running);
     running.event("renewed");
     let others = store.lock_out();
@@ -57,7 +57,7 @@ fn an_unreachable_store_kills_the_command_before_the_term_ends() {
     running.event("killed");
     let killed = now();
     assert!(killed - renewed < ttl, "{:?}", killed - renewed);
-    assert!(killed - asked >= Duration::from_millis(450), "{:?}", killed - asked);
+    assert!(killed - asked >= Duration::from_secs(1), "{:?}", killed - asked);
     drop(others);
     assert_eq!(running.code(), 123);
     assert!(!pids.iter().any(|pid| runs(pid)), "{pids:?}");
@@ -153,7 +153,7 @@ fn a_loss_that_only_the_release_shows() {
 #[test]
 fn a_stopped_command_is_killed_too() {
     let store = Store::new();
-    let running = Running::start(store.script("--json -v --ttl 1s k", "echo ready; sleep 60"));
+    let running = Running::start(store.script("--json -v --ttl 3s k", "echo ready; sleep 60"));
     let command = group(&running.event("started"));
     assert_eq!(running.line(), "ready");
     crate::support::signal_group(command, Signal::SIGSTOP);

@@ -46,7 +46,7 @@ fn a_signal_ends_a_wait_for_a_busy_store_and_nothing_stays_held() {
 #[test]
 fn signals_reach_the_command_and_are_not_escalated() {
     let store = Store::new();
-    let running = Running::start(store.script("--json -v --ttl 2s -k 100ms k", TELLS));
+    let running = Running::start(store.script("--json -v --ttl 6s -k 100ms k", TELLS));
     let command = group(&running.event("started"));
     assert_eq!(running.line(), "ready");
     // TERM first: all that follow show that it is still alive.

@@ -252,7 +252,7 @@ fn a_stop_that_outlives_the_term_ends_the_command() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     let script = "trap \"\" TERM; while read line; do echo got $line; done";
-    shell.types(&format!("run --ttl 1s k -- sh -c '{script}'\nit\n"));
+    shell.types(&format!("run --ttl 3s k -- sh -c '{script}'\nit\n"));
     shell.sees("got it");
     let pid = store.records("k")[0]["pid"].to_string();
     let command = shell.command_of(&pid);
@@ -375,7 +375,7 @@ fn the_terminal_is_not_taken_from_another_job_when_the_term_ends() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     // It no longer asks for the terminal, so that only the end of the term concerns it.
-    let line = "run --ttl 2s k -- sh -c 'echo on; read line; echo $line; exec sleep 60'\n";
+    let line = "run --ttl 4s k -- sh -c 'echo on; read line; echo $line; exec sleep 60'\n";
     let (leasehold, command) = reading(&mut shell, &store, line);
     kill(Pid::from_raw(leasehold.parse().unwrap()), Signal::SIGSTOP).unwrap();
     shell.sees("Stopped");
