@@ -87,7 +87,7 @@ pub async fn a_lease_removed_while_its_renewal_waited_is_gone<D: Database>() {
 pub async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived<D: Database>() {
     let (database, _) = table::<D>().await;
     let (mut php, mut another) = (database.php(), database.php());
-    let mut renewing = renewal_that_waits(&database, &mut php, 2 * SECOND, false).await;
+    let mut renewing = renewal_that_waits(&database, &mut php, 4 * SECOND, false).await;
     until(async || !another.is_held("r")).await;
     php.ask(&["rollback"]).unwrap();
     is(&renewing.join_next().await.unwrap().unwrap(), LostReason::Expired);
