@@ -60,29 +60,38 @@ impl<K: LockKey> Table<K> {
 
     /// Asks for a lock: it is granted, or else refused without a trace, or waited for.
     pub(super) fn enter(&self, claims: Claims<K>, terms: Terms, waits: bool) -> Entered<K> {
-        if matches!(claims, Claims::Whole) {
-            return self.enter_whole(terms, waits);
-        }
+        let claims = match claims {
+            Claims::Whole => return self.enter_whole(terms, waits),
+            Claims::One([claim]) => {
+                let shard = self.shard(claim.hash);
+                if !self.gated.load(Ordering::Relaxed) {
+                    return self.enter_key(shard, claim, terms, waits);
+                }
+                drop(shard);
+                Claims::One([claim])
+            }
+            many => many,
+        };
         let keyed = claims.keyed();
         let mut access = self.access(keyed);
         for claim in keyed {
             access.settle(claim);
         }
         let id = access.shard(&keyed[0]).mint();
-        if keyed.iter().all(|claim| access.is_free(claim, NEWCOMER)) {
+        let Some(blocked) = access.blocked(keyed, NEWCOMER) else {
             let term = Term::start(terms.timeout, || self.now());
             for claim in keyed {
                 access.add(claim, terms.holder(id, claim, State::Held, term));
             }
             access.finish();
             return Entered::Granted(Grant { id, claims, term, owner: terms.owner });
-        }
+        };
         if !waits {
             access.finish();
             return Entered::Refused(claims, terms);
         }
         let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
-        access.join(&waiting);
+        access.join(&waiting, Some(blocked));
         access.finish();
         Entered::Waiting(waiting)
     }
@@ -313,25 +322,28 @@ impl<'a, K: LockKey> Access<'a, K> {
         }
     }
 
-    /// Joins the queues of a waiter's keys in one step: it reserves the first keys that are free, and waits for the
-    /// next.
-    pub(super) fn join(&mut self, waiting: &Arc<Waiting<K>>) {
-        let claims = waiting.claims.keyed();
-        let mut active = true;
-        for (position, claim) in claims.iter().enumerate() {
-            if active && !self.table.barging && self.is_free(claim, waiting.ticket) {
-                let holder = waiting.terms.holder(waiting.id, claim, State::Reserved, Term::NEVER);
-                self.add(claim, holder);
-                continue;
-            }
+    /// The position of the first key that is not free.
+    pub(super) fn blocked(&mut self, claims: &[Claim<K>], ticket: u64) -> Option<usize> {
+        claims.iter().position(|claim| !self.is_free(claim, ticket))
+    }
+
+    /// Joins the queues of a waiter's keys in one step: it reserves those before the one that blocks it, and waits for that.
+    pub(super) fn join(&mut self, waiting: &Arc<Waiting<K>>, blocked: Option<usize>) {
+        let (claims, barging) = (waiting.claims.keyed(), self.table.barging);
+        let free = if barging { 0 } else { blocked.unwrap_or(claims.len()) };
+        for claim in &claims[..free] {
+            let holder = waiting.terms.holder(waiting.id, claim, State::Reserved, Term::NEVER);
+            self.add(claim, holder);
+        }
+        for (position, claim) in claims.iter().enumerate().skip(free) {
+            let active = barging || position == free;
             let place = Place { waiting: waiting.clone(), position, active };
             self.shard(claim).enqueue(claim, place);
-            active = self.table.barging;
             self.look_again(claim, waiting);
         }
-        if active && !self.table.barging {
+        if free == claims.len() {
             // What blocked it went stale since it was refused.
-            self.after.step(waiting.clone(), claims.len());
+            self.after.step(waiting.clone(), free);
         }
     }
 

@@ -29,7 +29,9 @@ impl<K> Default for After<K> {
 
 impl<K> After<K> {
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
-        self.wakers.extend(waker);
+        if let Some(waker) = waker {
+            self.wakers.push(waker);
+        }
     }
 
     pub(super) fn step(&mut self, waiting: Arc<Waiting<K>>, position: usize) {
@@ -54,7 +56,7 @@ impl<K> After<K> {
 
     /// Wakes those who are to be woken, and hands out the next step.
     pub(super) fn next(&mut self) -> Option<Step<K>> {
-        self.wakers.drain(..).for_each(wake);
+        std::mem::take(&mut self.wakers).into_iter().for_each(wake);
         self.steps.pop()
     }
 }

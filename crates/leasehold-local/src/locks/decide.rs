@@ -121,7 +121,8 @@ impl Table<Key> {
             Arc::new(Waiting::next(id, self.ticket(), claims.clone(), terms))
         });
         if let Some(place) = &place {
-            access.join(place);
+            let blocked = access.blocked(keyed, place.ticket);
+            access.join(place, blocked);
         }
         access.finish();
         self.forget_some(nanos(now.boot));

@@ -1,12 +1,16 @@
 //! The usual case: nobody waits.
 
-use super::access::shard_at;
+use std::sync::Arc;
+
+use super::access::{Entered, shard_at};
+use super::after::After;
 use super::holder::{LockId, State, Term};
 use super::keys::{Claim, Claims};
-use super::request::Terms;
-use super::shard::Shard;
-use super::sync::Ordering;
-use super::table::{LockKey, Table};
+use super::lock::Grant;
+use super::request::{Terms, Waiting};
+use super::shard::{Place, Shard};
+use super::sync::{MutexGuard, Ordering};
+use super::table::{LockKey, NEWCOMER, Table};
 
 impl<K: LockKey> Table<K> {
     /// Acquires keys at once, if nobody waits for a key of their shards or for the whole table. `None` decides nothing.
@@ -29,6 +33,40 @@ impl<K: LockKey> Table<K> {
         let id = shard.mint();
         let holder = || terms.holder(id, claim, State::Held, term);
         shard.add_if_admitted(claim, holder).then_some((id, term))
+    }
+
+    /// Asks for one key, of which and of no other the shard is locked. Nobody is at the gate.
+    pub(super) fn enter_key(
+        &self,
+        mut shard: MutexGuard<'_, Shard<K>>,
+        claim: Claim<K>,
+        terms: Terms,
+        waits: bool,
+    ) -> Entered<K> {
+        let id = shard.mint();
+        let mut after = After::default();
+        let has_queue = !shard.has_no_queue();
+        if has_queue && (self.drop_stale(&mut shard, &claim) || shard.leases.has(&claim)) {
+            self.settle(&mut shard, None, (claim.hash, &claim.key), &mut after);
+        }
+        let is_awaited = !self.barging && shard.is_awaited(claim.hash, &claim.key, NEWCOMER);
+        let entered = if !is_awaited && self.admits(&mut shard, &claim) {
+            let term = Term::start(terms.timeout, || self.now());
+            shard.add(&claim, terms.holder(id, &claim, State::Held, term));
+            Entered::Granted(Grant { id, claims: Claims::One([claim]), term, owner: terms.owner })
+        } else if waits {
+            let until = self.first_end(&shard, &claim);
+            let claims = Claims::One([claim.clone()]);
+            let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
+            after.wake(waiting.look_at(until));
+            shard.enqueue(&claim, Place { waiting: waiting.clone(), position: 0, active: true });
+            Entered::Waiting(waiting)
+        } else {
+            Entered::Refused(Claims::One([claim]), terms)
+        };
+        drop(shard);
+        self.follow_up(after);
+        entered
     }
 
     fn acquire_keys(&self, claims: &[Claim<K>], terms: &Terms) -> Option<(LockId, Term)> {
@@ -55,11 +93,18 @@ impl<K: LockKey> Table<K> {
     /// Releases one key and lets others go on; true if it was held.
     pub(super) fn release_key(&self, claim: &Claim<K>, id: LockId) -> bool {
         let mut shard = self.shard(claim.hash);
-        if !self.gated.load(Ordering::Relaxed) && shard.has_no_queue() {
-            return shard.remove(claim, id);
+        if self.gated.load(Ordering::Relaxed) {
+            drop(shard);
+            return self.remove_keys(std::slice::from_ref(claim), |holder| holder.id == id) > 0;
         }
-        drop(shard);
-        self.remove_keys(std::slice::from_ref(claim), |holder| holder.id == id) > 0
+        let was_held = shard.remove(claim, id);
+        if !shard.has_no_queue() {
+            let mut after = After::default();
+            self.settle(&mut shard, None, (claim.hash, &claim.key), &mut after);
+            drop(shard);
+            self.follow_up(after);
+        }
+        was_held
     }
 
     fn admits_newcomers(&self, shard: &Shard<K>) -> bool {

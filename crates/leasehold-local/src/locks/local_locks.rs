@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::Key;
+use tokio::task::coop::consume_budget;
 
 use super::anchor::Anchor;
 use super::config::LocksConfig;
@@ -251,14 +252,12 @@ impl<K: LockKey> LocalLocks<K> {
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
         // A task that never has to wait would keep its thread from all others.
-        tokio::task::coop::consume_budget().await;
+        consume_budget().await;
         let terms = self.terms(options)?;
         if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
             return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
         }
-        let wait = Wait::new(self.table(), claims, terms, options);
-        let grant = AsyncWait::new(wait).await?;
-        Ok(self.guard(grant))
+        AsyncWait::new(self, Wait::new(self.table(), claims, terms, options)).await
     }
 
     /// Checks the options, and prepares for the death of the owner.
@@ -281,7 +280,7 @@ impl<K: LockKey> LocalLocks<K> {
     }
 
     #[inline]
-    fn guard(&self, grant: Grant<K>) -> Guard<K> {
+    pub(super) fn guard(&self, grant: Grant<K>) -> Guard<K> {
         if grant.term.ends != NEVER || grant.owner.is_some() {
             self.table().ensure_sweeps(grant.term.began());
         }

@@ -183,28 +183,33 @@ impl<K: LockKey> Table<K> {
             if let Some(gate) = gate.as_deref_mut() {
                 gate.note(hash, key);
             }
-            self.take(shard, waiting, position, after);
+            if self.take(shard, waiting, position, after) {
+                return;
+            }
         }
     }
 
-    /// Gives a key to a waiter: its lock, if it is the only key, or else a reservation.
+    /// Gives a key to a waiter: its lock, if it is the only key, or else a reservation. True if nobody behind it can go on, and
+    /// none of them has to look when this goes stale.
     fn take(
         &self,
         shard: &mut Shard<K>,
         waiting: Arc<Waiting<K>>,
         position: usize,
         after: &mut After<K>,
-    ) {
+    ) -> bool {
         let (id, claims) = (waiting.id, waiting.claims.keyed());
         let claim = &claims[position];
+        let (is_alone, mut term) = (!claim.mode.is_shared(), Term::NEVER);
         if claims.len() == 1 {
-            let term = Term::start(waiting.terms.timeout, || self.now());
+            term = Term::start(waiting.terms.timeout, || self.now());
             shard.add(claim, waiting.terms.holder(id, claim, State::Held, term));
             after.wake(waiting.grant(term));
         } else {
             shard.add(claim, waiting.terms.holder(id, claim, State::Reserved, Term::NEVER));
             after.step(waiting, position + 1);
         }
+        is_alone && term.ends == NEVER
     }
 }
 
