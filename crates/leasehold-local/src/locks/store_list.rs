@@ -22,21 +22,25 @@ impl StoreTable {
         let mut left = request.clone();
         let mut list = ListReply::new(Vec::new(), None);
         loop {
-            let keys = self.batch(request.filter(), &from, |_| true, true);
-            let read = |rules: &Rules, now| rules.list(&left, now);
-            let mut page = self.table.look_at_all(&self.claims(&keys), read)?;
-            for lock in page.records.iter_mut().filter(|record| record.id.is_none()) {
-                (lock.token, lock.age) = (None, None);
+            let most = left.limit().max(BATCH);
+            let keys = self.batch(request.filter(), &from, most, |_| true, true);
+            for batch in keys.chunks(BATCH) {
+                let read = |rules: &Rules, now| rules.list(&left, now);
+                let mut page = self.table.look_at_all(&self.claims(batch), read)?;
+                for lock in page.records.iter_mut().filter(|record| record.id.is_none()) {
+                    (lock.token, lock.age) = (None, None);
+                }
+                list.append(page);
+                if list.next.is_some() {
+                    return Ok(list);
+                }
+                left = left.with_limit(request.limit() - list.records.len());
+                if let Some(last) = list.records.last() {
+                    left = left.with_cursor(Cursor::after(last));
+                }
             }
-            list.append(page);
-            let Some(last) = keys.into_iter().nth(BATCH - 1).filter(|_| list.next.is_none()) else {
-                return Ok(list);
-            };
+            let Some(last) = keys.into_iter().nth(most - 1) else { return Ok(list) };
             from = Bound::Excluded(last);
-            left = left.with_limit(request.limit() - list.records.len());
-            if let Some(last) = list.records.last() {
-                left = left.with_cursor(Cursor::after(last));
-            }
         }
     }
 
@@ -45,7 +49,7 @@ impl StoreTable {
         let (now, mut from) = (self.table.now(), Bound::Unbounded);
         let mut removed = Vec::new();
         loop {
-            let keys = self.batch(filter, &from, |leased| leased.has_ended(now), false);
+            let keys = self.batch(filter, &from, BATCH, |leased| leased.has_ended(now), false);
             let request = EvictRequest::expired(filter.clone()).with_limit(limit - removed.len());
             let evict = |rules: &mut Rules, now| rules.evict(&request, now);
             removed.extend(self.table.decide(&self.claims(&keys), evict).removed);
@@ -65,16 +69,17 @@ impl StoreTable {
         self.table.snapshot()
     }
 
-    /// The first keys that are leased as `is_wanted` says, or locked if `locked`. They may be fewer than a batch only if
-    /// none is left.
+    /// The first keys that are leased as `is_wanted` says, or locked if `locked`: so many, or all that are left. All keys of
+    /// the table are looked at to find them.
     fn batch(
         &self,
         filter: &Filter,
         from: &Bound<Key>,
+        most: usize,
         is_wanted: impl Fn(&Leased<Key>) -> bool,
         locked: bool,
     ) -> Vec<Key> {
-        let mut batch = Batch { filter, from, first: BinaryHeap::new() };
+        let mut batch = Batch { filter, from, most, first: BinaryHeap::new() };
         if let Some(keys) = filter.keys() {
             keys.iter().for_each(|key| batch.add(key));
             return batch.first.into_sorted_vec();
@@ -95,12 +100,13 @@ impl StoreTable {
 struct Batch<'a> {
     filter: &'a Filter,
     from: &'a Bound<Key>,
+    most: usize,
     first: BinaryHeap<Key>,
 }
 
 impl Batch<'_> {
     fn add(&mut self, key: &Key) {
-        let is_full = self.first.len() == BATCH;
+        let is_full = self.first.len() == self.most;
         if is_full && self.first.peek().is_some_and(|last| key >= last) {
             return;
         }

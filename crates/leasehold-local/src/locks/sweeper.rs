@@ -10,6 +10,7 @@ use leasehold_core::Clock;
 
 use super::holder::{Instant, NEVER};
 use super::per_process::PerProcess;
+use super::sync::isolate;
 
 /// What the thread does something for.
 pub(super) trait Timed: Send + Sync {
@@ -74,19 +75,21 @@ impl Sweeper {
             let mut sleeps = Vec::new();
             for timed in known {
                 let Some(timed) = timed.upgrade() else { continue };
-                let (clock, due) = (timed.clock(), timed.run_if_due());
-                // Its last user may be gone: then it ends here.
-                drop(timed);
-                if due == NEVER {
-                    continue;
-                }
-                let at = Duration::from_nanos(due);
-                match clock.park_limit(at) {
-                    Some(left) => {
-                        limit = Some(limit.map_or(left, |limit: Duration| limit.min(left)))
+                isolate(|| {
+                    let (clock, due) = (timed.clock(), timed.run_if_due());
+                    // Its last user may be gone: then it ends here.
+                    drop(timed);
+                    if due == NEVER {
+                        return;
                     }
-                    None => sleeps.push(clock.sleep_until(at)),
-                }
+                    let at = Duration::from_nanos(due);
+                    match clock.park_limit(at) {
+                        Some(left) => {
+                            limit = Some(limit.map_or(left, |limit: Duration| limit.min(left)));
+                        }
+                        None => sleeps.push(clock.sleep_until(at)),
+                    }
+                });
             }
             let mut context = Context::from_waker(&waker);
             let over = |sleep: &mut leasehold_core::BoxFuture<'static, ()>| {
