@@ -7,4 +7,5 @@ pub(crate) mod request;
 mod resume;
 mod run;
 pub(crate) mod spec;
+mod start;
 mod time_out;

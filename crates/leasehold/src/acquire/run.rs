@@ -13,6 +13,7 @@ use super::options::{LockOptions, OnBlocked, Pauses};
 use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
 use super::spec::LockSpec;
+use super::start::Start;
 use super::time_out::TimeOut;
 use crate::guard::Guard;
 use crate::lease::cleanup::Cleanup;
@@ -77,22 +78,6 @@ struct Blocked {
     poll_within: Option<Duration>,
     /// What each node of a quorum reported.
     nodes: NodeReports,
-}
-
-/// When, and in which process, a try starts.
-#[derive(Clone, Copy)]
-struct Start {
-    now: Duration,
-    process: u32,
-    /// The Keeper's task runs on the runtime of the try.
-    has_keeper: bool,
-}
-
-impl Start {
-    /// The same after a wait, during which the process may have been forked.
-    fn after_wait(self, clock: &dyn Clock) -> Self {
-        Self { now: clock.now(), process: std::process::id(), ..self }
-    }
 }
 
 /// Why a pause ended.
@@ -217,7 +202,7 @@ impl<'a> Waiting<'a> {
     async fn try_once(&mut self, now: Duration, last: bool) -> Result<Result<Guard, Blocked>> {
         self.tries += 1;
         let limit = self.time_out.of_try(now, last, self.inner.keeper.limit);
-        let start = Start { now, process: std::process::id(), has_keeper: false };
+        let start = Start::at(now);
         match self.try_by(start, last, limit).await {
             // C10: a store failure stays one; the wait continues only if it may pass.
             Err(error) if error.is_retryable() => Ok(Err(Blocked {
