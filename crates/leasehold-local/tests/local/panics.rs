@@ -2,11 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
-use leasehold_core::{Clock, ManualClock};
+use leasehold_core::{BoxFuture, Clock, ManualClock};
 use leasehold_driver::SystemClock;
-use leasehold_local::locks::{LocalLocks, LocksConfig, Options, OwnerHandle};
+use leasehold_local::locks::{LocalLocks, LockKey, LocksConfig, Options, OwnerHandle};
 
 use crate::common::*;
 
@@ -52,15 +53,15 @@ fn the_whole_table_is_granted_after_a_panic_that_met_who_moved_its_first_waiter_
     assert!(locks.is_empty());
 }
 
-#[test]
-fn sweeps_go_on_after_one_that_panics() {
+/// A table that is swept every minute by a clock that the test moves.
+fn swept_table<K: LockKey>() -> (LocalLocks<K>, ManualClock) {
     let clock = ManualClock::new();
     let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_every(60 * SECOND);
-    let locks: LocalLocks<Fragile<1>> = LocalLocks::with_config(config).unwrap();
-    let short = Options::new().lock_timeout(SECOND);
-    locks.try_acquire(Fragile(1), &short).unwrap().keep();
-    let _waits = waits_for(&locks, 1);
-    COPIES[1].store(1, Ordering::Relaxed);
+    (LocalLocks::with_config(config).unwrap(), clock)
+}
+
+/// Waits for the first sweep, for which the clock moves.
+fn await_sweep<K: LockKey>(locks: &LocalLocks<K>, clock: &ManualClock) {
     let until = SystemClock::new().now() + 30 * SECOND;
     while locks.swept().sweeps == 0 {
         assert!(SystemClock::new().now() < until, "nobody sweeps");
@@ -69,7 +70,57 @@ fn sweeps_go_on_after_one_that_panics() {
         }
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn sweeps_go_on_after_one_that_panics() {
+    let (locks, clock) = swept_table::<Fragile<1>>();
+    let short = Options::new().lock_timeout(SECOND);
+    locks.try_acquire(Fragile(1), &short).unwrap().keep();
+    let _waits = waits_for(&locks, 1);
+    COPIES[1].store(1, Ordering::Relaxed);
+    await_sweep(&locks, &clock);
     assert!(COPIES[1].load(Ordering::Relaxed) < 1, "a sweep panicked");
+}
+
+/// A clock that panics when the thread that sweeps asks it how long to park.
+#[derive(Debug, Default)]
+struct Failing {
+    clock: ManualClock,
+    asked: AtomicBool,
+}
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.clock.wall_micros()
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(at)
+    }
+
+    fn park_limit(&self, _: Duration) -> Option<Duration> {
+        self.asked.store(true, Ordering::Relaxed);
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_clock_that_panics_keeps_no_other_table_from_its_sweeps() {
+    let failing = Arc::new(Failing::default());
+    let config = LocksConfig::new().clock(failing.clone());
+    let broken: Locks = LocalLocks::with_config(config).unwrap();
+    broken.try_acquire("a", &Options::new()).unwrap().keep();
+    while !failing.asked.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let (locks, clock) = swept_table::<u64>();
+    locks.try_acquire(1, &Options::new().lock_timeout(SECOND)).unwrap().keep();
+    await_sweep(&locks, &clock);
 }
 
 #[test]
