@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use leasehold::{Locker, Wait};
+use leasehold_testkit::until;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -162,11 +163,17 @@ async fn quorum_works_while_one_of_three_nodes_fails() {
     let locks = quorum::connect([&a, &b, &c]).await.unwrap();
     let guard = quorum::lock(&locks).await.unwrap();
     assert!(guard.is_held());
+    let has_it = async |node: &Path| {
+        let node = Locker::connect(&format!("sqlite:{}", node.display())).await.unwrap();
+        node.is_held("report:monthly").await.unwrap()
+    };
+    // A node that was late has it once it is renewed.
+    until(async || guard.renew().await.is_ok() && has_it(&a).await && has_it(&b).await).await;
 
     let other = quorum::connect([missing, &a, &b]).await.unwrap();
-    // Only an exclusive holder refuses it.
-    let shared = other.lock("report:monthly").shared().wait(Wait::No).await;
-    assert!(shared.unwrap_err().is_held());
+    // Only an exclusive holder refuses it, and a node that is late does not answer.
+    let shared = async || other.lock("report:monthly").shared().wait(Wait::No).await;
+    until(async || shared().await.unwrap_err().is_held()).await;
     guard.release().await.unwrap();
     let guard = quorum::lock(&other).await.unwrap();
     // Two nodes have granted it; the third may not have answered yet, or has failed.
