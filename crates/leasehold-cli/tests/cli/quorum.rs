@@ -161,7 +161,7 @@ fn one_hung_node_delays_nobody() {
     let quorum = Quorum::new("");
     assert_eq!(code(&quorum.output("init")), 0);
     let locked = quorum.lock_out(2);
-    let output = quorum.output("run k --json -v -w 1s -- true");
+    let output = quorum.output("run k --json -v -w 3s -- true");
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     drop(locked);
 }
@@ -187,7 +187,7 @@ fn without_a_majority_the_failure_names_each_node() {
 #[test]
 fn a_lost_majority_ends_the_command_and_reports_each_nodes_failure() {
     let quorum = Quorum::new("");
-    let holder = quorum.hold("--ttl 2s");
+    let holder = quorum.hold("--ttl 6s");
     let locked = [quorum.lock_out(0), quorum.lock_out(1)];
     let failed = holder.event("renewal_failed");
     assert_eq!(nodes(&failed).iter().filter(|node| node.get("error").is_some()).count(), 2);
@@ -200,7 +200,7 @@ fn a_lost_majority_ends_the_command_and_reports_each_nodes_failure() {
 fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
     for options in ["", "&fenced=1"] {
         let quorum = Quorum::new(options);
-        let mut holder = quorum.hold("--ttl 3s");
+        let mut holder = quorum.hold("--ttl 6s");
         // The third node may have it a moment later than the majority.
         until("on every node", || text(&quorum.output("list --json").stdout).lines().count() == 3);
         let broken = quorum.json("break k --reason stuck --json");
@@ -218,7 +218,7 @@ fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
 #[test]
 fn expired_records_are_purged_from_every_node() {
     let quorum = Quorum::new("");
-    let holder = quorum.hold("--ttl 500ms");
+    let holder = quorum.hold("--ttl 4s");
     holder.signal(Signal::SIGKILL);
     until("free", || quorum.json("status k --json")["held"] == false);
     let purged = quorum.json("purge --json");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Running, Store, code, text};
+use crate::support::{Running, Store, code, text, until};
 use leasehold_testkit::redis::{DURABLE, Server};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
@@ -154,6 +154,8 @@ fn a_quorum_works_without_one_node() {
     for options in ["", "&fenced=1"] {
         let redis = Redis::quorum(options);
         let first = redis.hold("--ttl 6s");
+        // A majority grants; the third node may have it a moment later.
+        until("on every node", || (0..3).all(|node| redis.ask(node, &["GET", "k"]).is_some()));
         redis.servers[0].kill();
         assert_eq!(redis.code("run -n k -- true"), 1);
         drop(first);
