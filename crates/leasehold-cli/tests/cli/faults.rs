@@ -43,7 +43,9 @@ impl Fault<'_> {
             (!is_right).then(|| format!("{}: {line}: {code}, {printed}", self.url))
         };
         thread::scope(|scope| {
-            let once = ["run -n k -- true", "run -w 300ms k -- true"].map(|line| {
+            // One that waits for the store to come back does so to the end.
+            let wait = if self.code == 69 { "run -w 3s k -- true" } else { "run -w 60s k -- true" };
+            let once = ["run -n k -- true", wait].map(|line| {
                 let command = command(line);
                 scope.spawn(move || ends(line, command, self.code))
             });
