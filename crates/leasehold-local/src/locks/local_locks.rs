@@ -257,7 +257,8 @@ impl<K: LockKey> LocalLocks<K> {
         if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
             return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
         }
-        AsyncWait::new(self, Wait::new(self.table(), claims, terms, options)).await
+        let wait = Wait::new(self.table(), claims, terms, options);
+        Ok(self.guard(AsyncWait::new(wait).await?))
     }
 
     /// Checks the options, and prepares for the death of the owner.
@@ -280,7 +281,7 @@ impl<K: LockKey> LocalLocks<K> {
     }
 
     #[inline]
-    pub(super) fn guard(&self, grant: Grant<K>) -> Guard<K> {
+    fn guard(&self, grant: Grant<K>) -> Guard<K> {
         if grant.term.ends != NEVER || grant.owner.is_some() {
             self.table().ensure_sweeps(grant.term.began());
         }

@@ -9,10 +9,8 @@ use leasehold_core::{BoxFuture, Clock};
 use super::access::Entered;
 use super::error::LockError;
 use super::frame;
-use super::guard::Guard;
 use super::holder::{Instant, NEVER, Term, nanos};
 use super::keys::Claims;
-use super::local_locks::LocalLocks;
 use super::lock::{Grant, Lock};
 use super::options::Options;
 use super::request::{News, Terms, Waiting};
@@ -224,15 +222,14 @@ fn park_until(clock: &dyn Clock, at: Instant, parker: &Parker, waker: &Waker) {
 
 /// A request of a task.
 pub(super) struct AsyncWait<'a, K: LockKey> {
-    locks: &'a LocalLocks<K>,
     wait: Wait<'a, K>,
     /// Ends when the wait is due.
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
 }
 
 impl<'a, K: LockKey> AsyncWait<'a, K> {
-    pub(super) fn new(locks: &'a LocalLocks<K>, wait: Wait<'a, K>) -> Self {
-        Self { locks, wait, timer: None }
+    pub(super) fn new(wait: Wait<'a, K>) -> Self {
+        Self { wait, timer: None }
     }
 }
 
@@ -240,15 +237,13 @@ impl<'a, K: LockKey> AsyncWait<'a, K> {
 impl<K: LockKey> Unpin for AsyncWait<'_, K> {}
 
 impl<K: LockKey> Future for AsyncWait<'_, K> {
-    type Output = Result<Guard<K>, LockError>;
+    type Output = Result<Grant<K>, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
             let due = match this.wait.poll(context.waker()) {
-                Progress::Over(answer) => {
-                    return Poll::Ready(answer.map(|grant| this.locks.guard(grant)));
-                }
+                Progress::Over(answer) => return Poll::Ready(answer),
                 Progress::Due(due) => due,
             };
             if due == NEVER {
