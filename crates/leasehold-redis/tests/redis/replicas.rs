@@ -100,15 +100,15 @@ async fn a_master_that_became_a_replica_is_no_longer_used() {
 #[tokio::test]
 async fn a_grant_on_too_few_replicas_does_not_count() {
     let (master, replica) = pair().await;
-    let url = format!("{}?replicas=1", master.url());
-    let store = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(2));
-    let store = store.connect().await.unwrap();
+    let config = RedisConfig::parse(&format!("{}?replicas=1", master.url())).unwrap();
+    let store = config.clone().timeout(LONG).connect().await.unwrap();
+    let hasty = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert_eq!(replica.text(&["GET", "k"]).await.as_deref(), Some("a"), "it was waited for");
 
     replica.pause();
-    let error = store.acquire(&acquire("j", "a", Mode::Exclusive)).await.unwrap_err();
+    let error = hasty.acquire(&acquire("j", "a", Mode::Exclusive)).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.effect()),
         (ErrorKind::Unavailable, Effect::Unknown),
@@ -116,15 +116,15 @@ async fn a_grant_on_too_few_replicas_does_not_count() {
     );
     assert!(error.to_string().contains("only 0 have"), "{error}");
     // A refusal is still a refusal.
-    refused(store.acquire(&acquire("j", "b", Mode::Exclusive)).await);
-    let error = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap_err();
+    refused(hasty.acquire(&acquire("j", "b", Mode::Exclusive)).await);
+    let error = hasty.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.effect()),
         (ErrorKind::Unavailable, Effect::Unknown),
         "{error}"
     );
     // Losing a release admits nobody.
-    let released = store.release(&release("k", "a")).await.unwrap();
+    let released = hasty.release(&release("k", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 
     replica.resume();
