@@ -12,14 +12,13 @@ use leasehold_driver::{Deadline, SystemClock};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
-use crate::commands::{INDEX, Times};
+use crate::commands::{INDEX, Times, has_record};
 use crate::document::{Stored, ended_by};
-use crate::error::{
-    DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, of_key, of_update, unanswered, unexpected,
-};
+use crate::error::{DUPLICATE_KEY, OUT_OF_TIME, WRITE_CONFLICT, of_update, unanswered, unexpected};
 use crate::inner::Inner;
 use crate::pipeline::{given_by_key, new_document};
 use crate::record::{integer, milliseconds};
+use crate::shapes::Shape;
 
 /// The most requests of a batch.
 const MOST: usize = 1_250;
@@ -41,10 +40,21 @@ pub(crate) trait Member: Request {
 
     fn goes_in_batch(&self) -> bool;
 
-    /// What it gives to the pipeline, as a member of this batch.
-    fn given(&self, inner: &Inner, batch: ObjectId) -> Document;
+    /// Whether `simple` is likely to decide it, if the document was last seen in this shape.
+    fn is_simple(&self, _: Option<Shape>) -> bool {
+        false
+    }
 
+    /// What it gives to the pipeline.
+    fn given(&self, inner: &Inner, sent: Sent) -> Document;
+
+    /// Decides on every document.
     fn pipeline(given: Bson) -> Vec<Document>;
+
+    /// Decides on simple documents, and leaves others as they are.
+    fn simple(given: Bson) -> Vec<Document> {
+        Self::pipeline(given)
+    }
 
     /// Carries it out alone. `None` if another client's transaction held the document for the whole patience.
     fn alone(
@@ -72,9 +82,18 @@ pub(crate) trait Member: Request {
     ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send;
 }
 
+/// How a request was sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) batch: ObjectId,
+    /// The `_id` of its record, if it becomes one.
+    pub(crate) record: ObjectId,
+    /// Whether only a simple document decides it.
+    pub(crate) is_simple: bool,
+}
+
 /// What was found after a batch.
 struct Found {
-    batch: ObjectId,
     documents: HashMap<String, Document>,
     /// Whether these are all, and as many as the batch found.
     is_whole: bool,
@@ -85,6 +104,7 @@ struct Found {
 /// What was found of one key after a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'f> {
+    pub(crate) sent: Sent,
     found: &'f Found,
     document: Option<&'f Document>,
 }
@@ -92,8 +112,12 @@ pub(crate) struct Seen<'f> {
 impl Seen<'_> {
     /// The key; `None` if it has no document.
     pub(crate) fn stored(self, inner: &Inner, key: &Key) -> Result<Option<Stored>> {
-        let stored = self.document.map(|document| inner.skew.read(document)).transpose();
-        stored.map_err(|error| of_key(error, key))
+        self.document.map(|document| inner.stored_in(key, document)).transpose()
+    }
+
+    /// Whether the document has the exclusive record that the request gave.
+    pub(crate) fn has_record(self) -> bool {
+        self.document.is_some_and(|document| has_record(document, self.sent.record))
     }
 
     /// Whether it has no document beyond doubt.
@@ -104,7 +128,7 @@ impl Seen<'_> {
     /// How a lease ended that this batch ended. `None` if it ended none.
     pub(crate) fn ended(self, stored: &Stored) -> Result<Option<ReleaseOutcome>> {
         let since = stored.since(self.found.took.1);
-        let ended = self.document.map(|document| ended_by(document, self.found.batch, since));
+        let ended = self.document.map(|document| ended_by(document, self.sent.batch, since));
         ended.unwrap_or(Ok(None))
     }
 
@@ -140,11 +164,16 @@ impl<R: Member> Exchange<R> for Inner {
         }
         let (batch, number) = (ObjectId::new(), u32::try_from(requests.len()).unwrap_or(u32::MAX));
         let patience = patience + EACH * number;
-        match self.send_together(requests, batch, (begin, patience)).await {
+        let sent = |request: &&R| {
+            let is_simple = request.is_simple(self.shapes.of(request.key()));
+            Sent { batch, record: ObjectId::new(), is_simple }
+        };
+        let sent: Vec<_> = requests.iter().map(sent).collect();
+        match self.send_together(requests, &sent, (begin, patience)).await {
             Ok(Some(found)) => {
-                let replies = requests.iter().map(|request| {
+                let replies = requests.iter().zip(sent).map(|(request, sent)| {
                     let document = found.documents.get(request.key().as_str());
-                    request.reply(self, Seen { found: &found, document }, until)
+                    request.reply(self, Seen { sent, found: &found, document }, until)
                 });
                 join_all(replies).await.into_iter().map(outcome).collect()
             }
@@ -167,27 +196,36 @@ impl Inner {
     async fn send_together<R: Member>(
         &self,
         requests: &[&R],
-        batch: ObjectId,
+        sent: &[Sent],
         (begin, patience): (Deadline, Duration),
     ) -> Result<Option<Found>> {
         let server = self.commands.server();
         let keys: Vec<_> = requests.iter().map(|request| request.key().as_str()).collect();
-        let given = requests.iter().map(|request| request.given(self, batch)).collect();
-        let mut updates = if R::CREATES { creations(&keys) } else { Vec::new() };
-        updates.push(doc! {
-            "q": { "resource": { "$in": &keys } },
-            "u": R::pipeline(given_by_key(&keys, given)),
-            "multi": true,
-            "hint": INDEX,
-        });
+        let is_new = |request: &&&R| R::CREATES && self.shapes.of(request.key()).is_none();
+        let mut updates: Vec<_> =
+            requests.iter().filter(is_new).map(|r| creation(r.key())).collect();
+        for (is_simple, pipeline) in [(true, R::simple as fn(Bson) -> _), (false, R::pipeline)] {
+            let sent = requests.iter().zip(sent).filter(|(_, sent)| sent.is_simple == is_simple);
+            let (keys, given): (Vec<_>, Vec<_>) = sent
+                .map(|(request, sent)| (request.key().as_str(), request.given(self, *sent)))
+                .unzip();
+            if !keys.is_empty() {
+                updates.push(doc! {
+                    "q": { "resource": { "$in": &keys } },
+                    "u": pipeline(given_by_key(&keys, given)),
+                    "multi": true,
+                    "hint": INDEX,
+                });
+            }
+        }
         let command = doc! {
             "update": self.commands.collection(),
             "updates": updates,
             "ordered": true,
             "maxTimeMS": milliseconds(patience),
         };
-        let sent = SystemClock::new().now();
-        let took = || SystemClock::new().now().saturating_sub(sent);
+        let began = SystemClock::new().now();
+        let took = || SystemClock::new().now().saturating_sub(began);
         let reply = match self.commands.write(command, begin).await {
             Err(failure) if failure.code() == Some(OUT_OF_TIME) => return Ok(None),
             reply => reply.map_err(|failure| self.commands.error(failure, begin))?,
@@ -208,16 +246,13 @@ impl Inner {
             name.map(|name| (name, document)).map_err(|_| unexpected(server, "no resource"))
         });
         let documents = named.collect::<Result<_>>()?;
-        Ok(Some(Found { batch, documents, is_whole, took: (updated, took()) }))
+        Ok(Some(Found { documents, is_whole, took: (updated, took()) }))
     }
 }
 
-/// Creates each document that there is not. A pipeline would have to be sent with each.
-fn creations(keys: &[&str]) -> Vec<Document> {
-    let create = |key: &&str| {
-        doc! { "q": { "resource": *key }, "u": { "$setOnInsert": new_document() }, "upsert": true, "hint": INDEX }
-    };
-    keys.iter().map(create).collect()
+/// Creates the document of a key if there is none. A pipeline would have to be sent with each.
+fn creation(key: &Key) -> Document {
+    doc! { "q": { "resource": key.as_str() }, "u": { "$setOnInsert": new_document() }, "upsert": true, "hint": INDEX }
 }
 
 /// The code and the reason of the first update that failed.

@@ -15,6 +15,7 @@ use crate::error;
 use crate::inner::Inner;
 use crate::record::Skew;
 use crate::server::Server;
+use crate::shapes::Shapes;
 use crate::wakeups::Watch;
 
 /// Which servers and which collection to use, and how.
@@ -166,6 +167,7 @@ impl MongodbConfig {
             max_holders: self.max_holders,
             purged_to: Default::default(),
             watch,
+            shapes: Shapes::new(),
         })
     }
 

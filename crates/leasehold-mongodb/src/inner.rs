@@ -10,6 +10,7 @@ use leasehold_driver::Deadline;
 use crate::commands::Commands;
 use crate::record::Skew;
 use crate::server::Server;
+use crate::shapes::Shapes;
 use crate::wakeups::Watch;
 
 /// The store's name, as in its URL.
@@ -24,6 +25,7 @@ pub(crate) struct Inner {
     /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Option<Key>>,
     pub(crate) watch: Watch,
+    pub(crate) shapes: Shapes,
 }
 
 impl Inner {

@@ -42,6 +42,7 @@ mod pipeline;
 mod record;
 mod schema;
 mod server;
+mod shapes;
 mod simple;
 mod store;
 mod wakeups;

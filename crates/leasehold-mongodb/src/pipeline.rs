@@ -35,12 +35,16 @@ fn set(fields: Document) -> Document {
     doc! { "$set": fields }
 }
 
-fn cond(condition: impl Into<Bson>, then: impl Into<Bson>, otherwise: impl Into<Bson>) -> Bson {
+pub(crate) fn cond(
+    condition: impl Into<Bson>,
+    then: impl Into<Bson>,
+    otherwise: impl Into<Bson>,
+) -> Bson {
     let branches = [condition.into(), then.into(), otherwise.into()];
     doc! { "$cond": branches.to_vec() }.into()
 }
 
-fn all(conditions: Vec<Bson>) -> Bson {
+pub(crate) fn all(conditions: Vec<Bson>) -> Bson {
     doc! { "$and": conditions }.into()
 }
 
@@ -48,15 +52,15 @@ fn not(condition: Bson) -> Bson {
     doc! { "$not": [condition] }.into()
 }
 
-fn eq(one: impl Into<Bson>, other: impl Into<Bson>) -> Bson {
+pub(crate) fn eq(one: impl Into<Bson>, other: impl Into<Bson>) -> Bson {
     doc! { "$eq": [one.into(), other.into()] }.into()
 }
 
-fn has_type(value: &str, types: &[&str]) -> Bson {
+pub(crate) fn has_type(value: &str, types: &[&str]) -> Bson {
     doc! { "$in": [{ "$type": value }, types] }.into()
 }
 
-const INTEGERS: &[&str] = &["int", "long"];
+pub(crate) const INTEGERS: &[&str] = &["int", "long"];
 
 /// A record, by the path of its document.
 #[derive(Clone, Copy)]
@@ -141,12 +145,15 @@ impl Of<'_> {
     }
 }
 
+pub(crate) fn most() -> i64 {
+    i64::try_from(FencingToken::MAX).unwrap_or(i64::MAX)
+}
+
 fn is_token(value: &str) -> Bson {
-    let most = i64::try_from(FencingToken::MAX).unwrap_or(i64::MAX);
     all(vec![
         has_type(value, INTEGERS),
         doc! { "$gte": [value, 1] }.into(),
-        doc! { "$lte": [value, most] }.into(),
+        doc! { "$lte": [value, most()] }.into(),
     ])
 }
 
@@ -197,6 +204,35 @@ pub(crate) fn is_sound() -> Bson {
     ])
 }
 
+/// Whether a document has an exclusive lease of ours, of the form that this store writes, and nothing else.
+fn is_alone() -> Bson {
+    all(vec![
+        eq("$exclusive.acquired", true),
+        EXCLUSIVE.is_sound(),
+        EXCLUSIVE.is_ours(),
+        is_shared_by_nobody(),
+        has_counter_and_no_marks(),
+    ])
+}
+
+pub(crate) fn is_shared_by_nobody() -> Bson {
+    all(vec![
+        eq("$shared", doc! { "$literal": nobody_shares() }),
+        // A number that is no integer may equal one.
+        has_type("$shared.count", INTEGERS),
+    ])
+}
+
+/// Whether the greatest token can be followed by another one, and no lease was evicted.
+pub(crate) fn has_counter_and_no_marks() -> Bson {
+    all(vec![
+        has_type("$evicted", &["missing"]),
+        has_type("$counter", &["int", "long", "missing"]),
+        doc! { "$gt": [{ "$ifNull": ["$counter", 1] }, 0] }.into(),
+        doc! { "$lt": ["$counter", most()] }.into(),
+    ])
+}
+
 /// A stage that sets `lh.locks`, `lh.marks` and `lh.taken` to what of the document can be used safely, whatever it holds.
 pub(crate) fn usable() -> Document {
     let array = |path: &str| cond(has_type(path, &["array"]), path, Bson::Array(Vec::new()));
@@ -229,7 +265,11 @@ fn shared(locks: impl Into<Bson>) -> Bson {
 
 /// A document of a key that nobody has held.
 pub(crate) fn new_document() -> Document {
-    doc! { "exclusive": free(), "shared": { "count": 0_i64, "locks": [] } }
+    doc! { "exclusive": free(), "shared": nobody_shares() }
+}
+
+pub(crate) fn nobody_shares() -> Document {
+    doc! { "count": 0_i64, "locks": [] }
 }
 
 fn nobody() -> Bson {

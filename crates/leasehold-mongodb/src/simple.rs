@@ -1,64 +1,45 @@
 //! Updates for the simplest documents: those of a key that one lease has exclusively, or nobody, and that has no marks. The server
 //! takes twice as long to read a pipeline that decides about every document as to carry out such an update.
 
-use leasehold_core::{AcquireRequest, FencingToken, LeaseId, ReleaseEntry, RenewEntry};
-use mongodb::bson::oid::ObjectId;
+use leasehold_core::{FencingToken, LeaseId, ReleaseEntry, RenewEntry};
 use mongodb::bson::{Bson, Document, doc};
 
 use crate::commands::{Change, Shows};
-use crate::record::{Skew, fields, free, id_text, milliseconds};
-
-const INTEGERS: [&str; 2] = ["int", "long"];
+use crate::pipeline::{
+    INTEGERS, all, cond, eq, has_counter_and_no_marks, has_type, is_shared_by_nobody, most,
+    nobody_shares,
+};
+use crate::record::{Skew, free, id_text, milliseconds};
 
 /// Takes a key that nobody has, and changes nothing else: an update that fits no document would try to create a second one, and
-/// the server would log that it cannot. The reply has the record of this id if the key was taken.
-pub(crate) fn acquire(request: &AcquireRequest, skew: Skew) -> (Vec<Document>, ObjectId) {
-    let id = ObjectId::new();
-    let term = milliseconds(request.term().duration().unwrap_or_default() + skew.0);
+/// the server would log that it cannot. The document has the record that was given if the key was taken.
+pub(crate) fn acquire(given: Bson) -> Vec<Document> {
     let now = doc! { "$multiply": [{ "$toLong": "$$NOW" }, 1_000_i64] };
     let token = doc! { "$max": [now, { "$add": ["$counter", 1_i64] }] };
-    let given = fields(id, request.id(), request.group(), request.note());
-    let record = doc! { "$mergeObjects": [{ "$literal": given }, {
+    let record = doc! { "$mergeObjects": ["$$given.record", {
         "createdAt": "$$NOW",
         "renewedAt": null,
-        "expiresAt": { "$add": ["$$NOW", term] },
+        "expiresAt": { "$add": ["$$NOW", "$$given.term"] },
         "acquired": true,
         "token": "$$token",
-        "skew": milliseconds(skew.0),
+        "skew": "$$given.skew",
     }] };
     let taken = doc! { "$mergeObjects": ["$$ROOT", {
         "exclusive": record,
         "shared": { "$literal": nobody_shares() },
         "counter": "$$token",
     }] };
-    let taken = doc! { "$let": { "vars": { "token": token }, "in": taken } };
-    (vec![doc! { "$replaceWith": { "$cond": [is_free(), taken, "$$ROOT"] } }], id)
+    let taken = doc! { "$let": { "vars": { "given": given, "token": token }, "in": taken } };
+    vec![doc! { "$replaceWith": cond(is_free(), taken, "$$ROOT") }]
 }
 
 /// Whether a document is a new one, or has no locks, and has no marks.
-fn is_free() -> Document {
-    let is = |field: &str, value: Document| doc! { "$eq": [field, { "$literal": value }] };
-    let has_type = |field: &str, types: &[&str]| doc! { "$in": [{ "$type": field }, types] };
+fn is_free() -> Bson {
     let is_missing = |field: &str| has_type(field, &["missing"]);
-    let is_new = doc! { "$and": [is_missing("$exclusive"), is_missing("$shared")] };
-    let has_no_locks = doc! { "$and": [
-        is("$exclusive", free()),
-        is("$shared", nobody_shares()),
-        // A number that is no integer may equal one.
-        has_type("$shared.count", &INTEGERS),
-    ] };
-    doc! { "$and": [
-        { "$or": [is_new, has_no_locks] },
-        is_missing("$evicted"),
-        has_type("$counter", &["int", "long", "missing"]),
-        { "$gt": [{ "$ifNull": ["$counter", 1] }, 0] },
-        // No token is too great then.
-        { "$lt": ["$counter", most()] },
-    ] }
-}
-
-fn nobody_shares() -> Document {
-    doc! { "count": 0_i64, "locks": [] }
+    let is_new = all(vec![is_missing("$exclusive"), is_missing("$shared")]);
+    let has_no_locks =
+        all(vec![eq("$exclusive", doc! { "$literal": free() }), is_shared_by_nobody()]);
+    all(vec![doc! { "$or": [is_new, has_no_locks] }.into(), has_counter_and_no_marks()])
 }
 
 /// A document that this lease has exclusively, by its token too if that is known, and that has no shared locks and marks.
@@ -120,8 +101,4 @@ pub(crate) fn release(lease: &ReleaseEntry) -> Option<Change> {
     query.insert("exclusive.expiresAt", doc! { "$type": ["date", "null"] });
     let update = doc! { "$set": { "exclusive": free() } };
     Some(Change { query, update: Bson::from(update), shows: Shows::Before })
-}
-
-fn most() -> i64 {
-    i64::try_from(FencingToken::MAX).unwrap_or(i64::MAX)
 }

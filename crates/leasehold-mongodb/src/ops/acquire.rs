@@ -5,10 +5,11 @@ use leasehold_core::{
     Remaining, Result,
 };
 use leasehold_driver::Deadline;
+use leasehold_driver::batches::Request as _;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document};
 
-use crate::batch::{Member, Seen};
+use crate::batch::{Member, Seen, Sent};
 use crate::change::{Changed, Ends, end_of};
 use crate::commands::{Shows, Times, Updated};
 use crate::document::{Stored, token_only_if_ours};
@@ -18,6 +19,7 @@ use crate::keys::Keys;
 use crate::ops::Leases;
 use crate::pipeline;
 use crate::record::no_token;
+use crate::shapes::Shape;
 use crate::simple;
 
 impl Leases {
@@ -34,8 +36,16 @@ impl Member for AcquireRequest {
         self.claims().len() == 1
     }
 
-    fn given(&self, inner: &Inner, _: ObjectId) -> Document {
-        pipeline::acquire::given(self, inner.limited(self.claims().first().mode), inner.skew)
+    fn is_simple(&self, shape: Option<Shape>) -> bool {
+        !self.claims().first().mode.is_shared() && shape != Some(Shape::Other)
+    }
+
+    fn given(&self, inner: &Inner, sent: Sent) -> Document {
+        inner.given(self, sent.record)
+    }
+
+    fn simple(given: Bson) -> Vec<Document> {
+        simple::acquire(given)
     }
 
     fn pipeline(given: Bson) -> Vec<Document> {
@@ -57,6 +67,10 @@ impl Member for AcquireRequest {
     ) -> Result<Option<AcquireReply>> {
         let Some(stored) = seen.stored(inner, &self.claims().first().key)? else { return Ok(None) };
         if let Some(holder) = stored.own(self) {
+            if seen.sent.is_simple && !seen.has_record() {
+                let patience = self.patience(inner.commands.timeout());
+                return inner.decide_one(self, (until, Some(patience))).await;
+            }
             let ended = stored.continued(holder, inner.skew, seen.since(&stored));
             let renewed = holder.renewed_at.unwrap_or_default();
             if ended.is_some_and(|ended| seen.was_over(&stored, ended, renewed)) {
@@ -69,16 +83,23 @@ impl Member for AcquireRequest {
 }
 
 impl Inner {
+    /// What a request gives whose record has this `_id`.
+    fn given(&self, request: &AcquireRequest, record: ObjectId) -> Document {
+        let mode = self.limited(request.claims().first().mode);
+        pipeline::acquire::given(request, mode, self.skew, record)
+    }
+
     async fn acquire_one(
         &self,
         request: &AcquireRequest,
         times: Times,
     ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
-        let shows = Shows::AfterCreating;
         if claim.mode == Mode::Exclusive {
-            let (pipeline, record) = simple::acquire(request, self.skew);
-            let updated = self.commands.update(claim.key.as_str(), &pipeline, shows, times).await?;
+            let record = ObjectId::new();
+            let pipeline = simple::acquire(pipeline::given(self.given(request, record)));
+            let key = claim.key.as_str();
+            let updated = self.commands.update(key, &pipeline, Shows::AfterCreating, times).await?;
             let Some(updated) = updated else { return Ok(None) };
             let stored = self.stored(&claim.key, &updated)?;
             if updated.has_record(record) {
@@ -90,11 +111,20 @@ impl Inner {
                 return Ok(Some(refused));
             }
         }
-        let given =
-            pipeline::given(pipeline::acquire::given(request, self.limited(claim.mode), self.skew));
+        self.decide_one(request, times).await
+    }
+
+    /// Has the server decide on any document.
+    async fn decide_one(
+        &self,
+        request: &AcquireRequest,
+        times: Times,
+    ) -> Result<Option<AcquireReply>> {
+        let claim = request.claims().first();
+        let given = pipeline::given(self.given(request, ObjectId::new()));
         let (key, pipeline) = (claim.key.as_str(), pipeline::acquire::pipeline(given));
         loop {
-            let updated = self.commands.update(key, &pipeline, shows, times).await?;
+            let updated = self.commands.update(key, &pipeline, Shows::AfterCreating, times).await?;
             let Some(updated) = updated else { return Ok(None) };
             let stored = self.stored(&claim.key, &updated)?;
             if let Some(holder) = stored.own(request) {
@@ -201,7 +231,14 @@ impl Inner {
     pub(crate) fn stored(&self, key: &Key, updated: &Updated) -> Result<Stored> {
         let document = updated.document.as_ref();
         let document = document.ok_or_else(|| unexpected(self.commands.server(), "no document"))?;
-        self.skew.read(document).map_err(|error| of_key(error, key))
+        self.stored_in(key, document)
+    }
+
+    /// Reads the document of a key.
+    pub(crate) fn stored_in(&self, key: &Key, document: &Document) -> Result<Stored> {
+        let stored = self.skew.read(document).map_err(|error| of_key(error, key))?;
+        self.shapes.note(key, &stored);
+        Ok(stored)
     }
 }
 

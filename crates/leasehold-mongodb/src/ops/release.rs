@@ -8,7 +8,7 @@ use leasehold_driver::Deadline;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document};
 
-use crate::batch::{Member, Seen};
+use crate::batch::{Member, Seen, Sent};
 use crate::change::Ends;
 use crate::commands::{Shows, Times};
 use crate::document::{Stored, ended_by};
@@ -17,6 +17,7 @@ use crate::inner::Inner;
 use crate::keys::Keys;
 use crate::ops::Leases;
 use crate::pipeline;
+use crate::shapes::Shape;
 use crate::simple;
 
 impl Leases {
@@ -32,8 +33,16 @@ impl Member for ReleaseEntry {
         self.keys().len() == 1 && self.keep().is_none()
     }
 
-    fn given(&self, inner: &Inner, batch: ObjectId) -> Document {
-        pipeline::release::given(self, inner.skew, Some(batch))
+    fn is_simple(&self, shape: Option<Shape>) -> bool {
+        shape == Some(Shape::Simple)
+    }
+
+    fn given(&self, inner: &Inner, sent: Sent) -> Document {
+        pipeline::release::given(self, inner.skew, Some(sent.batch))
+    }
+
+    fn simple(given: Bson) -> Vec<Document> {
+        pipeline::release::simple(given)
     }
 
     fn pipeline(given: Bson) -> Vec<Document> {
@@ -59,7 +68,7 @@ impl Member for ReleaseEntry {
         &self,
         inner: &Inner,
         seen: Seen<'_>,
-        _: Deadline,
+        until: Deadline,
     ) -> Result<Option<ReleaseOutcome>> {
         let stored = seen.stored(inner, &self.keys()[0])?;
         let ended = stored.as_ref().map(|stored| seen.ended(stored)).transpose()?.flatten();
@@ -67,6 +76,7 @@ impl Member for ReleaseEntry {
             (Some(ended), _) => Ok(Some(ended)),
             (None, Some(stored)) if !is_held(self, &stored) => Ok(Some(ReleaseOutcome::NotHeld)),
             (None, None) if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
+            (None, Some(_)) => self.again(inner, seen.sent.batch, (until, None)).await,
             // The document may have been deleted since, or be one of another primary.
             (None, _) => {
                 let timeout = inner.commands.timeout();

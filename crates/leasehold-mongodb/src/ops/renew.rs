@@ -7,10 +7,9 @@ use leasehold_core::{
     RenewReply, RenewRequest, Result, each_or_worst,
 };
 use leasehold_driver::{Deadline, outliving};
-use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document};
 
-use crate::batch::{Member, Seen};
+use crate::batch::{Member, Seen, Sent};
 use crate::change::{Changed, Ends, end_of};
 use crate::commands::{Shows, Times};
 use crate::document::Stored;
@@ -55,7 +54,7 @@ impl Member for RenewEntry {
         self.claims().len() == 1
     }
 
-    fn given(&self, inner: &Inner, _: ObjectId) -> Document {
+    fn given(&self, inner: &Inner, _: Sent) -> Document {
         pipeline::renew::given(self, inner.skew)
     }
 

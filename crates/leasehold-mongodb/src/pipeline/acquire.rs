@@ -9,13 +9,18 @@ use super::{
 use crate::record::{Skew, fields, milliseconds};
 
 /// What a request gives whose mode is limited to what the store supports.
-pub(crate) fn given(request: &AcquireRequest, mode: Mode, skew: Skew) -> Document {
+pub(crate) fn given(
+    request: &AcquireRequest,
+    mode: Mode,
+    skew: Skew,
+    record: ObjectId,
+) -> Document {
     let term = request.term().duration().unwrap_or_default() + skew.0;
     let (name, max) = match mode {
         Mode::Exclusive => ("exclusive", 0),
         Mode::Shared { max } => ("shared", max.map_or(0, |max| i64::from(max.get()))),
     };
-    let record = fields(ObjectId::new(), request.id(), request.group(), request.note());
+    let record = fields(record, request.id(), request.group(), request.note());
     doc! {
         "record": record,
         "id": crate::record::id_text(request.id()),

@@ -3,8 +3,8 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 use super::{
-    EACH, EXCLUSIVE, Of, all, any, cond, has_type, is_sound, locks, nobody, not, set, shared,
-    stages, usable,
+    EACH, EXCLUSIVE, Of, all, any, cond, has_type, is_alone, is_sound, locks, nobody, not, set,
+    shared, stages, usable,
 };
 use crate::record::{Skew, id_text, milliseconds};
 
@@ -26,6 +26,21 @@ pub(crate) fn given(lease: &ReleaseEntry, skew: Skew, batch: Option<ObjectId>) -
 /// Ends a lease of one key, or keeps the key taken.
 pub(crate) fn pipeline(given: Bson) -> Vec<Document> {
     stages(given, vec![usable(), found(), outcome()])
+}
+
+/// Ends an exclusive lease whose document has nothing else, and changes no other document.
+pub(crate) fn simple(given: Bson) -> Vec<Document> {
+    let ends = all(vec![is_alone(), own(EXCLUSIVE)]);
+    stages(
+        given,
+        vec![
+            set(doc! { "lh.ends": ends, "lh.late": EXCLUSIVE.is_over() }),
+            set(doc! {
+                "exclusive": cond("$lh.ends", nobody(), "$exclusive"),
+                "released": cond("$lh.ends", traces(), "$released"),
+            }),
+        ],
+    )
 }
 
 /// The lease, unless its holder released it already.

@@ -14,6 +14,7 @@ mod mongo_lock;
 mod on_clock;
 mod privileges;
 mod race;
+mod shapes;
 mod sides;
 mod stall;
 mod tokens;
