@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::task::Waker;
 
 use leasehold_core::Mode;
 use smallvec::SmallVec;
@@ -6,7 +7,7 @@ use smallvec::SmallVec;
 use super::after::{After, Step};
 use super::error::LockError;
 use super::gate::Gate;
-use super::holder::{Holder, LockId, NEVER, State, Term};
+use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::lock::{Grant, Lock};
 use super::request::{Terms, Waiting};
@@ -19,7 +20,8 @@ use super::table::{LockKey, NEWCOMER, Table};
 pub(super) enum Entered<K> {
     Granted(Grant<K>),
     Refused(Claims<K>, Terms),
-    Waiting(Arc<Waiting<K>>),
+    /// With the time when it looks by itself, if it is woken from now on.
+    Waiting(Arc<Waiting<K>>, Option<Instant>),
 }
 
 /// The shards of some keys, locked in the order of their indices, behind the gate if there is anybody at it.
@@ -58,14 +60,19 @@ impl<K: LockKey> Table<K> {
         indices.iter().map(|index| (*index, self.shards[*index].0.lock())).collect()
     }
 
-    /// Asks for a lock: it is granted, or else refused without a trace, or waited for.
-    pub(super) fn enter(&self, claims: Claims<K>, terms: Terms, waits: bool) -> Entered<K> {
+    /// Asks for a lock: it is granted, or else refused without a trace, or waited for if there is a waker.
+    pub(super) fn enter(
+        &self,
+        claims: Claims<K>,
+        terms: Terms,
+        waker: Option<Waker>,
+    ) -> Entered<K> {
         let claims = match claims {
-            Claims::Whole => return self.enter_whole(terms, waits),
+            Claims::Whole => return self.enter_whole(terms, waker.is_some()),
             Claims::One([claim]) => {
                 let shard = self.shard(claim.hash);
                 if !self.gated.load(Ordering::Relaxed) {
-                    return self.enter_key(shard, claim, terms, waits);
+                    return self.enter_key(shard, claim, terms, waker);
                 }
                 drop(shard);
                 Claims::One([claim])
@@ -86,19 +93,19 @@ impl<K: LockKey> Table<K> {
             access.finish();
             return Entered::Granted(Grant { id, claims, term, owner: terms.owner });
         };
-        if !waits {
+        if waker.is_none() {
             access.finish();
             return Entered::Refused(claims, terms);
         }
         let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
         access.join(&waiting, Some(blocked));
         access.finish();
-        Entered::Waiting(waiting)
+        Entered::Waiting(waiting, None)
     }
 
     /// Asks for a lock that is not to be waited for.
     pub(super) fn try_enter(&self, claims: Claims<K>, terms: Terms) -> Result<Grant<K>, LockError> {
-        match self.enter(claims, terms, false) {
+        match self.enter(claims, terms, None) {
             Entered::Granted(grant) => Ok(grant),
             _ => Err(LockError::Held),
         }

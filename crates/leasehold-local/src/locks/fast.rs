@@ -1,15 +1,16 @@
 //! The usual case: nobody waits.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::access::{Entered, shard_at};
 use super::after::After;
-use super::holder::{LockId, State, Term};
+use super::holder::{LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::lock::Grant;
 use super::request::{Terms, Waiting};
 use super::shard::{Place, Shard};
-use super::sync::{MutexGuard, Ordering};
+use super::sync::{MutexGuard, Ordering, wake};
 use super::table::{LockKey, NEWCOMER, Table};
 
 impl<K: LockKey> Table<K> {
@@ -41,31 +42,34 @@ impl<K: LockKey> Table<K> {
         mut shard: MutexGuard<'_, Shard<K>>,
         claim: Claim<K>,
         terms: Terms,
-        waits: bool,
+        waker: Option<Waker>,
     ) -> Entered<K> {
         let id = shard.mint();
-        let mut after = After::default();
+        let mut after = None;
         let has_queue = !shard.has_no_queue();
         if has_queue && (self.drop_stale(&mut shard, &claim) || shard.leases.has(&claim)) {
-            self.settle(&mut shard, None, (claim.hash, &claim.key), &mut after);
+            let after = after.get_or_insert_default();
+            self.settle(&mut shard, None, (claim.hash, &claim.key), after);
         }
         let is_awaited = !self.barging && shard.is_awaited(claim.hash, &claim.key, NEWCOMER);
         let entered = if !is_awaited && self.admits(&mut shard, &claim) {
             let term = Term::start(terms.timeout, || self.now());
             shard.add(&claim, terms.holder(id, &claim, State::Held, term));
             Entered::Granted(Grant { id, claims: Claims::One([claim]), term, owner: terms.owner })
-        } else if waits {
-            let until = self.first_end(&shard, &claim);
+        } else if let Some(waker) = waker {
+            let looks_at = self.first_end(&shard, &claim);
             let claims = Claims::One([claim.clone()]);
-            let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
-            after.wake(waiting.look_at(until));
+            let waiting = Waiting::new(id, self.ticket(), claims, terms).woken_by(waker, looks_at);
+            let waiting = Arc::new(waiting);
             shard.enqueue(&claim, Place { waiting: waiting.clone(), position: 0, active: true });
-            Entered::Waiting(waiting)
+            Entered::Waiting(waiting, Some(looks_at))
         } else {
             Entered::Refused(Claims::One([claim]), terms)
         };
         drop(shard);
-        self.follow_up(after);
+        if let Some(after) = after {
+            self.follow_up(after);
+        }
         entered
     }
 
@@ -97,6 +101,13 @@ impl<K: LockKey> Table<K> {
             drop(shard);
             return self.remove_keys(std::slice::from_ref(claim), |holder| holder.id == id) > 0;
         }
+        if !shard.has_no_queue() && !self.barging && shard.leases.is_empty() {
+            let start = |terms: &Terms| Term::start(terms.timeout, || self.now());
+            if let Some((next, term)) = shard.hand_over(claim, id, start) {
+                self.pass_on(shard, claim, &next, term);
+                return true;
+            }
+        }
         let was_held = shard.remove(claim, id);
         if !shard.has_no_queue() {
             let mut after = After::default();
@@ -105,6 +116,24 @@ impl<K: LockKey> Table<K> {
             self.follow_up(after);
         }
         was_held
+    }
+
+    /// Wakes the waiter that has got a key, and has the one behind it look when that lock goes stale.
+    fn pass_on(
+        &self,
+        mut shard: MutexGuard<'_, Shard<K>>,
+        claim: &Claim<K>,
+        next: &Waiting<K>,
+        term: Term,
+    ) {
+        let waker = next.grant(term);
+        let mut after = After::default();
+        if term.ends != NEVER {
+            self.settle(&mut shard, None, (claim.hash, &claim.key), &mut after);
+        }
+        drop(shard);
+        waker.into_iter().for_each(wake);
+        self.follow_up(after);
     }
 
     fn admits_newcomers(&self, shard: &Shard<K>) -> bool {

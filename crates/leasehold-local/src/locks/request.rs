@@ -74,6 +74,13 @@ impl<K> Waiting<K> {
         Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
     }
 
+    /// The same of a waiter that `waker` wakes, and that looks by itself then.
+    pub(super) fn woken_by(mut self, waker: Waker, looks_at: Instant) -> Self {
+        let signal = self.signal.get_mut();
+        (signal.waker, signal.looks_at) = (Some(waker), looks_at);
+        self
+    }
+
     /// The same of a waiter that newcomers have overtaken often enough.
     pub(super) fn next(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
         let waiting = Self::new(id, ticket, claims, terms);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::holder::{Holder, Holders, LockId};
+use super::holder::{Holder, Holders, LockId, State, Term};
 use super::keys::Claim;
 use super::leases::Leases;
-use super::request::Waiting;
+use super::request::{Terms, Waiting};
 use super::room::trim;
 
 /// A part of the table: the keys whose hashes name it.
@@ -160,6 +160,33 @@ impl<K: Eq + Clone> Shard<K> {
             trim(&mut self.held, |held| held.hash);
         }
         found
+    }
+
+    /// Puts the first waiter for a key in the place of the lock that alone holds it, if it waits for an exclusive lock of this key
+    /// only. `None` changes nothing.
+    pub(super) fn hand_over(
+        &mut self,
+        claim: &Claim<K>,
+        id: LockId,
+        term: impl FnOnce(&Terms) -> Term,
+    ) -> Option<(Arc<Waiting<K>>, Term)> {
+        let held = self.held.find_mut(claim.hash, |held| held.key == claim.key)?;
+        let Holders::One(holder) = &mut held.holders else { return None };
+        let queue = self.queues.find_entry(claim.hash, |queue| queue.key == claim.key);
+        let mut queue = queue.ok().filter(|_| holder.id == id)?;
+        let first = queue.get().places.front()?;
+        let [next] = first.waiting.claims.keyed() else { return None };
+        if next.mode.is_shared() {
+            return None;
+        }
+        let waiting = queue.get_mut().places.pop_front()?.waiting;
+        if queue.get().places.is_empty() {
+            queue.remove();
+            trim(&mut self.queues, |queue| queue.hash);
+        }
+        let term = term(&waiting.terms);
+        *holder = waiting.terms.holder(waiting.id, &waiting.claims.keyed()[0], State::Held, term);
+        Some((waiting, term))
     }
 
     /// Keeps those holders of all keys that `keep` selects.

@@ -68,8 +68,8 @@ impl<'a, K: LockKey> Wait<'a, K> {
                         return Progress::Due(due);
                     }
                 }
-                match self.attempt() {
-                    Some(answer) => return Progress::Over(answer),
+                match self.attempt(waker) {
+                    Some(progress) => return progress,
                     None => continue,
                 }
             };
@@ -95,7 +95,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
     }
 
     /// Asks for the lock: for the first time, or again if it has no place in a queue.
-    fn attempt(&mut self) -> Option<Result<Grant<K>, LockError>> {
+    fn attempt(&mut self, waker: &Waker) -> Option<Progress<K>> {
         // Who waits for ever needs no clock.
         let Options { retries, deadline, exact, .. } = self.options;
         let timed = retries.is_some() || deadline.is_some() || *exact;
@@ -103,21 +103,30 @@ impl<'a, K: LockKey> Wait<'a, K> {
         if self.attempts == 0 {
             self.started = now;
         } else if self.deadline() <= now {
-            return Some(Err(self.timed_out(now)));
+            return Some(Progress::Over(Err(self.timed_out(now))));
         }
         let Stage::Away(claims, terms) = std::mem::replace(&mut self.stage, Stage::Over) else {
-            return Some(Err(self.timed_out(now)));
+            return Some(Progress::Over(Err(self.timed_out(now))));
         };
         let own = self.attempts == 0 && frame::holds(self.table, &claims);
         self.attempts = self.attempts.saturating_add(1);
         let waits = !own && !self.options.exact && self.has_retries() && self.deadline() > now;
-        self.stage = match self.table.enter(claims, terms, waits) {
-            Entered::Granted(grant) => return Some(Ok(grant)),
-            Entered::Refused(..) if own => return Some(Err(LockError::HeldByThisScope)),
+        let mut is_woken_until = None;
+        self.stage = match self.table.enter(claims, terms, waits.then(|| waker.clone())) {
+            Entered::Granted(grant) => return Some(Progress::Over(Ok(grant))),
+            Entered::Refused(..) if own => {
+                return Some(Progress::Over(Err(LockError::HeldByThisScope)));
+            }
             Entered::Refused(claims, terms) => Stage::Away(claims, terms),
-            Entered::Waiting(place) => Stage::Queued(place),
+            Entered::Waiting(place, looks_at) => {
+                is_woken_until = looks_at;
+                Stage::Queued(place)
+            }
         };
-        self.plan(now)
+        if let Some(answer) = self.plan(now) {
+            return Some(Progress::Over(answer));
+        }
+        is_woken_until.map(|looks_at| Progress::Due(self.due().min(looks_at)))
     }
 
     /// Counts an attempt if one was due, and plans the next. The lock may have been granted meanwhile: that is for

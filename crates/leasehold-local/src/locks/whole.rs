@@ -52,7 +52,7 @@ impl<K: LockKey> Table<K> {
             let waiting = Arc::new(waiting);
             after.wake(waiting.look_at(gate.held_until()));
             gate.queue.push_back(waiting.clone());
-            Entered::Waiting(waiting)
+            Entered::Waiting(waiting, None)
         } else {
             Entered::Refused(Claims::Whole, terms)
         };

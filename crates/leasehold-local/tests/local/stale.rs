@@ -31,6 +31,20 @@ fn c6_at_exactly_its_term_a_lock_is_stale_and_whoever_asks_gets_it() {
 }
 
 #[test]
+fn who_overran_hands_a_key_that_another_has_by_now_to_nobody() {
+    let (locks, clock) = manual();
+    let overran = locks.try_acquire("a", &short()).unwrap();
+    clock.advance(SECOND);
+    let successor = locks.try_acquire("a", &Options::new().never_stale()).unwrap();
+    let mut next = waits(&locks, "a", patient());
+    drop(overran);
+    assert!(next.poll().is_pending() && next.wakes() == 0);
+    assert_eq!(successor.release(), ReleaseOutcome::Released);
+    drop(next.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn an_overrun_that_nobody_noticed_is_told_too() {
     let (locks, clock) = manual();
     let guard = locks.try_acquire("a", &short()).unwrap();

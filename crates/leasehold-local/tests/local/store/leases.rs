@@ -156,6 +156,19 @@ fn what_ended_is_forgotten_an_hour_later() {
 }
 
 #[test]
+fn a_lock_that_ends_beside_a_lease_hands_the_key_to_nobody() {
+    let both = both();
+    assert!(matches!(both.acquire("l", "k", Mode::SHARED), AcquireReply::Granted(_)));
+    let shared = both.locks.try_acquire(Keys::shared(key("k")), &patient()).unwrap();
+    let mut writer = both.waits("k");
+    drop(shared);
+    assert!(writer.poll().is_pending());
+    both.release("l", "k");
+    drop(writer.done().unwrap());
+    assert!(both.is_empty());
+}
+
+#[test]
 fn two_stores_over_one_table_share_its_leases_and_its_tokens() {
     let both = both();
     let other = Both { store: LocalStore::over(&both.locks), ..self::both() };
