@@ -56,18 +56,20 @@ pub(crate) trait Member: Request {
         Self::pipeline(given)
     }
 
-    /// Carries it out alone. `None` if another client's transaction held the document for the whole patience.
+    /// Carries it out alone. `None` if another client's transaction held the document for the whole patience. What it grants has
+    /// a record with this `_id`.
     fn alone(
         &self,
         inner: &Inner,
+        record: ObjectId,
         times: Times,
     ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send;
 
-    /// Carries it out again after a batch that may have done so; `None` if it is to be sent alone.
+    /// Carries it out again after a try that was given up and may have done so; `None` if it is to be sent alone.
     fn again(
         &self,
         _: &Inner,
-        _: ObjectId,
+        _: Sent,
         _: Times,
     ) -> impl Future<Output = Result<Option<Self::Reply>>> + Send {
         async { Ok(None) }
@@ -115,7 +117,7 @@ impl Seen<'_> {
         self.document.map(|document| inner.stored_in(key, document)).transpose()
     }
 
-    /// Whether the document has the exclusive record that the request gave.
+    /// Whether the document has the record that the request gave.
     pub(crate) fn has_record(self) -> bool {
         self.document.is_some_and(|document| has_record(document, self.sent.record))
     }
@@ -159,16 +161,19 @@ impl<R: Member> Exchange<R> for Inner {
         let patience = patience.min().unwrap_or_default();
         let until = self.commands.deadline();
         let times = (until, Some(patience));
-        if let [one] = requests {
-            return vec![outcome(one.alone(self, times).await)];
-        }
-        let (batch, number) = (ObjectId::new(), u32::try_from(requests.len()).unwrap_or(u32::MAX));
-        let patience = patience + EACH * number;
+        let batch = ObjectId::new();
         let sent = |request: &&R| {
             let is_simple = request.is_simple(self.shapes.of(request.key()));
             Sent { batch, record: ObjectId::new(), is_simple }
         };
         let sent: Vec<_> = requests.iter().map(sent).collect();
+        if let ([one], [sent]) = (requests, &*sent) {
+            return vec![outcome(match one.alone(self, sent.record, times).await {
+                Ok(None) if R::CREATES => one.again(self, *sent, times).await,
+                reply => reply,
+            })];
+        }
+        let patience = patience + EACH * u32::try_from(requests.len()).unwrap_or(u32::MAX);
         match self.send_together(requests, &sent, (begin, patience)).await {
             Ok(Some(found)) => {
                 let replies = requests.iter().zip(sent).map(|(request, sent)| {
@@ -178,7 +183,8 @@ impl<R: Member> Exchange<R> for Inner {
                 join_all(replies).await.into_iter().map(outcome).collect()
             }
             Ok(None) => {
-                let again = requests.iter().map(|request| request.again(self, batch, times));
+                let again = requests.iter().zip(sent);
+                let again = again.map(|(request, sent)| request.again(self, sent, times));
                 join_all(again).await.into_iter().map(outcome).collect()
             }
             Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),

@@ -41,16 +41,18 @@ pub(crate) struct Updated {
 }
 
 impl Updated {
-    /// Whether the document has the exclusive lock with this `_id`.
+    /// Whether the document has the lock with this `_id`.
     pub(crate) fn has_record(&self, id: ObjectId) -> bool {
         self.document.as_ref().is_some_and(|document| has_record(document, id))
     }
 }
 
-/// Whether a document has the exclusive lock with this `_id`.
+/// Whether a document has the lock with this `_id`.
 pub(crate) fn has_record(document: &Document, id: ObjectId) -> bool {
-    let record = document.get_document("exclusive").and_then(|record| record.get_object_id("_id"));
-    record.is_ok_and(|of_record| of_record == id)
+    let shared = document.get_document("shared").and_then(|shared| shared.get_array("locks"));
+    let shared = shared.into_iter().flatten().filter_map(Bson::as_document);
+    let mut records = shared.chain(document.get_document("exclusive"));
+    records.any(|record| record.get_object_id("_id").is_ok_and(|of_record| of_record == id))
 }
 
 /// When an operation ends, and how long a command of it may wait for the document, if it may not until then.

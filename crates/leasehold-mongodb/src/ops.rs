@@ -12,6 +12,7 @@ use leasehold_core::{Effect, Key, Result};
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::Batches;
 use mongodb::bson::Document;
+use mongodb::bson::oid::ObjectId;
 
 use crate::batch::{Member, batches};
 use crate::commands::{Change, Modified, Shows, Times, Updated};
@@ -43,7 +44,7 @@ impl Leases {
 }
 
 async fn alone<R: Member>(inner: Arc<Inner>, request: Arc<R>, until: Deadline) -> Result<R::Reply> {
-    let reply = request.alone(&inner, (until, None)).await;
+    let reply = request.alone(&inner, ObjectId::new(), (until, None)).await;
     let reply = if request.goes_in_batch() { reply.map_err(perhaps_applied) } else { reply };
     reply?.ok_or_else(|| unanswered(inner.commands.server(), until.limit(), Effect::Unknown))
 }

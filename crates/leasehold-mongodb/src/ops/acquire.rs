@@ -11,7 +11,7 @@ use mongodb::bson::{Bson, Document};
 
 use crate::batch::{Member, Seen, Sent};
 use crate::change::{Changed, Ends, end_of};
-use crate::commands::{Shows, Times, Updated};
+use crate::commands::{Shows, Times, Updated, has_record};
 use crate::document::{Stored, token_only_if_ours};
 use crate::error::{of_key, unexpected};
 use crate::inner::{Inner, rest};
@@ -52,10 +52,35 @@ impl Member for AcquireRequest {
         pipeline::acquire::pipeline(given)
     }
 
-    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<AcquireReply>> {
+    async fn alone(
+        &self,
+        inner: &Inner,
+        record: ObjectId,
+        times: Times,
+    ) -> Result<Option<AcquireReply>> {
         match self.claims().len() {
-            1 => inner.acquire_one(self, times).await,
+            1 => inner.acquire_one(self, record, times).await,
             _ => inner.acquire_many(self, times.0).await.map(Some),
+        }
+    }
+
+    /// The try may have granted it before it was given up.
+    async fn again(
+        &self,
+        inner: &Inner,
+        sent: Sent,
+        (until, _): Times,
+    ) -> Result<Option<AcquireReply>> {
+        let key = &self.claims().first().key;
+        // What cannot be seen is asked for again.
+        let Ok((found, _)) = inner.commands.find(&[key.as_str()], until).await else {
+            return Ok(None);
+        };
+        match found.first() {
+            Some(document) if has_record(document, sent.record) => {
+                inner.decided(self, inner.stored_in(key, document)?, None)
+            }
+            _ => Ok(None),
         }
     }
 
@@ -69,7 +94,7 @@ impl Member for AcquireRequest {
         if let Some(holder) = stored.own(self) {
             if seen.sent.is_simple && !seen.has_record() {
                 let patience = self.patience(inner.commands.timeout());
-                return inner.decide_one(self, (until, Some(patience))).await;
+                return inner.decide_one(self, seen.sent.record, (until, Some(patience))).await;
             }
             let ended = stored.continued(holder, inner.skew, seen.since(&stored));
             let renewed = holder.renewed_at.unwrap_or_default();
@@ -92,11 +117,11 @@ impl Inner {
     async fn acquire_one(
         &self,
         request: &AcquireRequest,
+        record: ObjectId,
         times: Times,
     ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
         if claim.mode == Mode::Exclusive {
-            let record = ObjectId::new();
             let pipeline = simple::acquire(pipeline::given(self.given(request, record)));
             let key = claim.key.as_str();
             let updated = self.commands.update(key, &pipeline, Shows::AfterCreating, times).await?;
@@ -111,17 +136,18 @@ impl Inner {
                 return Ok(Some(refused));
             }
         }
-        self.decide_one(request, times).await
+        self.decide_one(request, record, times).await
     }
 
     /// Has the server decide on any document.
     async fn decide_one(
         &self,
         request: &AcquireRequest,
+        record: ObjectId,
         times: Times,
     ) -> Result<Option<AcquireReply>> {
         let claim = request.claims().first();
-        let given = pipeline::given(self.given(request, ObjectId::new()));
+        let given = pipeline::given(self.given(request, record));
         let (key, pipeline) = (claim.key.as_str(), pipeline::acquire::pipeline(given));
         loop {
             let updated = self.commands.update(key, &pipeline, Shows::AfterCreating, times).await?;

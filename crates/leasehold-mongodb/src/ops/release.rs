@@ -49,17 +49,23 @@ impl Member for ReleaseEntry {
         pipeline::release::pipeline(given)
     }
 
-    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<ReleaseOutcome>> {
+    async fn alone(
+        &self,
+        inner: &Inner,
+        _: ObjectId,
+        times: Times,
+    ) -> Result<Option<ReleaseOutcome>> {
         inner.release_one(self, None, times).await
     }
 
     async fn again(
         &self,
         inner: &Inner,
-        batch: ObjectId,
+        sent: Sent,
         times: Times,
     ) -> Result<Option<ReleaseOutcome>> {
-        let ended = inner.release_one(self, Some(batch), times).await.map_err(perhaps_applied)?;
+        let ended =
+            inner.release_one(self, Some(sent.batch), times).await.map_err(perhaps_applied)?;
         let unanswered = || unanswered(inner.commands.server(), times.0.limit(), Effect::Unknown);
         ended.ok_or_else(unanswered).map(Some)
     }
@@ -76,7 +82,7 @@ impl Member for ReleaseEntry {
             (Some(ended), _) => Ok(Some(ended)),
             (None, Some(stored)) if !is_held(self, &stored) => Ok(Some(ReleaseOutcome::NotHeld)),
             (None, None) if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
-            (None, Some(_)) => self.again(inner, seen.sent.batch, (until, None)).await,
+            (None, Some(_)) => self.again(inner, seen.sent, (until, None)).await,
             // The document may have been deleted since, or be one of another primary.
             (None, _) => {
                 let timeout = inner.commands.timeout();

@@ -7,6 +7,7 @@ use leasehold_core::{
     RenewReply, RenewRequest, Result, each_or_worst,
 };
 use leasehold_driver::{Deadline, outliving};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document};
 
 use crate::batch::{Member, Seen, Sent};
@@ -62,7 +63,12 @@ impl Member for RenewEntry {
         pipeline::renew::pipeline(given)
     }
 
-    async fn alone(&self, inner: &Inner, times: Times) -> Result<Option<RenewOutcome>> {
+    async fn alone(
+        &self,
+        inner: &Inner,
+        _: ObjectId,
+        times: Times,
+    ) -> Result<Option<RenewOutcome>> {
         match self.claims().len() {
             1 => inner.renew_one(self, times).await,
             _ => inner.renew_many(self, times.0).await.map(Some),

@@ -49,7 +49,7 @@ async fn is_undone(store: &MongodbStore, name: &str) {
     granted(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
 }
 
-async fn end(mut session: ClientSession, commits: bool) {
+pub(crate) async fn end(mut session: ClientSession, commits: bool) {
     match commits {
         true => session.commit_transaction().await.unwrap(),
         false => session.abort_transaction().await.unwrap(),
