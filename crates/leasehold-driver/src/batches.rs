@@ -19,10 +19,22 @@ use tokio::time::Instant;
 
 use self::queue::Queue;
 pub use self::request::{Errand, Outcome, Request, Ticket};
-use self::sender::{MANY, Sender};
+use self::sender::Sender;
 pub use self::server::{Exchange, Server};
 use crate::deadline::now;
 use crate::{Deadline, outliving};
+
+/// How large batches are, and how many.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_structs, reason = "each store states all of them")]
+pub struct Sizes {
+    /// The most requests of a batch.
+    pub most: usize,
+    /// The most batches under way.
+    pub lanes: usize,
+    /// If more requests than these wait, another batch at a time is faster.
+    pub many: usize,
+}
 
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
@@ -38,9 +50,7 @@ pub struct Batches<S: Server>(Arc<Shared<S>>);
 
 struct Shared<S> {
     server: Arc<S>,
-    /// The most requests of a batch.
-    most: usize,
-    lanes: usize,
+    sizes: Sizes,
     /// The time limit of an operation.
     timeout: Duration,
     queue: Mutex<Queue>,
@@ -74,10 +84,10 @@ impl<S: Server, R: Request> Turn<S, R> {
 }
 
 impl<S: Server> Batches<S> {
-    /// Batches of at most `most` requests, of which one is under way at a time, and where many requests wait up to `lanes`.
-    pub fn new(server: Arc<S>, most: usize, lanes: usize, timeout: Duration) -> Self {
+    /// Batches of these sizes, of which one is under way at a time, and more where many requests wait.
+    pub fn new(server: Arc<S>, sizes: Sizes, timeout: Duration) -> Self {
         let (queue, retired) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Shared { server, most, lanes, timeout, queue, retired }))
+        Self(Arc::new(Shared { server, sizes, timeout, queue, retired }))
     }
 
     /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they go in
@@ -207,9 +217,9 @@ impl<S: Server> Shared<S> {
         let waiting = queue.waiting.len();
         let is_needed = match queue.running() {
             0 => waiting > 0,
-            running => running < self.lanes && waiting > MANY,
+            running => running < self.sizes.lanes && waiting > self.sizes.many,
         };
-        (is_needed && queue.lanes.len() <= self.lanes).then(|| Sender::new(self, queue))
+        (is_needed && queue.lanes.len() <= self.sizes.lanes).then(|| Sender::new(self, queue))
     }
 
     /// A connection stalls, and perhaps all that were made before: what is sent from now on uses new ones.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{Clock, Effect, Error, Key, ReleaseOutcome, Result, term};
-use leasehold_driver::batches::{Batches, Exchange, Outcome, Request, Server};
+use leasehold_driver::batches::{Batches, Exchange, Outcome, Request, Server, Sizes};
 use leasehold_driver::{Deadline, SystemClock};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
@@ -20,17 +20,14 @@ use crate::pipeline::{given_by_key, new_document};
 use crate::record::{integer, milliseconds};
 use crate::shapes::Shape;
 
-/// The most requests of a batch.
-const MOST: usize = 1_250;
-
-/// The most batches under way where many requests wait.
-const LANES: usize = 2;
+/// While the members of the replica set pass on one batch, the primary works on another.
+const SIZES: Sizes = Sizes { most: 1_250, lanes: 2, many: 8 };
 
 /// So long may a busy server take for each request of a batch, without a wait for a document.
 const EACH: Duration = Duration::from_micros(500);
 
 pub(crate) fn batches(inner: &Arc<Inner>) -> Batches<Inner> {
-    Batches::new(Arc::clone(inner), MOST, LANES, inner.commands.timeout())
+    Batches::new(Arc::clone(inner), SIZES, inner.commands.timeout())
 }
 
 /// A request that may go in a batch.

@@ -8,7 +8,7 @@ use leasehold_core::{
     ListReply, ListRequest, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply,
     RenewRequest, Result, Store, Wakeups, each_or_worst,
 };
-use leasehold_driver::batches::Batches;
+use leasehold_driver::batches::{Batches, Sizes};
 use leasehold_driver::outliving;
 
 use crate::dialect::{Dialect, Eviction, Statements};
@@ -21,6 +21,9 @@ use crate::request::Request;
 
 /// The most requests of a batch.
 const MOST: usize = 1_000;
+
+/// From this many waiting requests on, a second batch at a time is faster.
+const MANY: usize = 40;
 
 /// Leases in the tables of a SQL server. Cheap to clone; clones share the connections.
 ///
@@ -62,7 +65,11 @@ impl<D: Dialect> SqlStore<D> {
         let connected = connects.await.map_err(|e| e.with_context(D::NAME, "connect"))?;
         let dialect = Arc::new(connected);
         let (lanes, timeout) = (dialect.pool().lanes, dialect.pool().timeout());
-        let batches = Batches::new(Arc::new(Reserved(Arc::clone(&dialect))), MOST, lanes, timeout);
+        let batches = Batches::new(
+            Arc::new(Reserved(Arc::clone(&dialect))),
+            Sizes { most: MOST, lanes, many: MANY },
+            timeout,
+        );
         Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))
     }
 }

@@ -7,15 +7,13 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
-use super::Shared;
 use super::queue::Queue;
 use super::request::{Batch, Errand, Request};
 use super::server::{Exchange, Server};
+use super::{Shared, Sizes};
 use crate::Deadline;
 use crate::deadline::now;
 
-/// From this many waiting requests on, a second batch at a time is faster.
-pub(super) const MANY: usize = 40;
 /// From this many on, fewer batches are faster than shorter ones.
 const VERY_MANY: usize = 400;
 
@@ -87,19 +85,19 @@ impl<S: Server> Sender<S> {
     fn next(&self) -> Option<Batch> {
         let (batch, other) = {
             let mut queue = self.shared.queue();
-            let lanes = self.shared.lanes;
+            let Sizes { most, lanes, many } = self.shared.sizes;
             if queue.lanes.get(&self.number)?.is_passed && queue.running() >= lanes {
                 // Others have taken its place.
                 queue.lanes.remove(&self.number);
                 return None;
             }
             let most = match queue.waiting.len() {
-                VERY_MANY.. => self.shared.most,
+                VERY_MANY.. => most,
                 waiting => {
                     let others = queue.lanes.iter().filter(|(number, _)| **number != self.number);
                     let busy = others.filter(|(_, lane)| lane.has_begun).count();
                     let free = lanes.saturating_sub(busy).max(1);
-                    waiting.div_ceil(free).max(MANY).min(self.shared.most)
+                    waiting.div_ceil(free).max(many).min(most)
                 }
             };
             let taken = queue.take(most);

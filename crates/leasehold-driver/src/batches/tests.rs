@@ -16,6 +16,9 @@ mod grouping;
 mod runtimes;
 mod stalls;
 
+/// From this many waiting requests on, a second batch is sent.
+const MANY: usize = 40;
+
 /// Keeps what it sends, and replies when it is let.
 struct Fake {
     let_through: Semaphore,
@@ -210,7 +213,7 @@ fn batches_with(most: usize, lanes: usize, timeout: Duration) -> Batches<Fake> {
         retired: AtomicUsize::new(0),
     };
     let (lanes, timeout) = (fake.lanes, fake.timeout);
-    Batches::new(Arc::new(fake), most, lanes, timeout)
+    Batches::new(Arc::new(fake), Sizes { most, lanes, many: MANY }, timeout)
 }
 
 /// Sends these, in this order.
