@@ -182,9 +182,9 @@ async fn acquires_beside_a_document_that_another_transaction_holds_are_fresh() {
     };
     let (tokens, held) = in_time(async { tokio::join!(granting, store.acquire(&held)) }).await;
     assert!(granted(held).fresh);
-    // A batch that was given up, and a look at each.
+    // A batch that was given up, and a look at each of its requests.
     let sent = commands(&set).await;
-    assert!(sent[1] > before[1] && sent[2] >= before[2] + 20, "{sent:?}");
+    assert!(sent[1] > before[1] && sent[2] > before[2] + 2, "{before:?} {sent:?}");
     for (name, token) in others.iter().zip(tokens) {
         let again = granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
         assert!(!again.fresh && again.token.unwrap().get() == token, "{again:?}");
