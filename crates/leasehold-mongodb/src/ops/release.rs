@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use leasehold_core::table::State;
 use leasehold_core::{
     Effect, Key, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, each_or_worst,
 };
@@ -80,7 +79,7 @@ impl Member for ReleaseEntry {
         let ended = stored.as_ref().map(|stored| seen.ended(stored)).transpose()?.flatten();
         match (ended, stored) {
             (Some(ended), _) => Ok(Some(ended)),
-            (None, Some(stored)) if !is_held(self, &stored) => Ok(Some(ReleaseOutcome::NotHeld)),
+            (None, Some(stored)) if !is_there(self, &stored) => Ok(Some(ReleaseOutcome::NotHeld)),
             (None, None) if seen.is_missing() => Ok(Some(ReleaseOutcome::NotHeld)),
             (None, Some(_)) => self.again(inner, seen.sent, (until, None)).await,
             // The document may have been deleted since, or be one of another primary.
@@ -92,13 +91,9 @@ impl Member for ReleaseEntry {
     }
 }
 
-/// Whether the lease is there, and not kept.
-fn is_held(lease: &ReleaseEntry, stored: &Stored) -> bool {
-    stored.entry.holders.iter().any(|holder| {
-        holder.id.as_ref() == Some(lease.id())
-            && holder.state == State::Held
-            && lease.token().is_none_or(|token| token == holder.token)
-    })
+/// Whether the document has a record of the lease.
+fn is_there(lease: &ReleaseEntry, stored: &Stored) -> bool {
+    stored.entry.holders.iter().any(|holder| holder.id.as_ref() == Some(lease.id()))
 }
 
 impl Inner {
