@@ -74,6 +74,7 @@ mod per_process;
 mod places;
 #[cfg(target_os = "linux")]
 mod processes;
+mod queue;
 mod registry;
 mod release;
 mod request;
@@ -89,6 +90,7 @@ mod sync;
 mod table;
 mod timer;
 mod wait;
+mod waiter;
 mod whole;
 
 pub use config::LocksConfig;

@@ -10,18 +10,20 @@ use super::gate::Gate;
 use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::lock::{Grant, Lock};
+use super::queue::{Alone, Place};
 use super::request::{Terms, Waiting};
-use super::shard::{Place, Shard};
+use super::shard::Shard;
 use super::sync::{MutexGuard, Ordering};
 use super::table::{LockKey, NEWCOMER, Table};
+use super::waiter::Waiter;
 
 /// How the table answers a request.
 #[derive(Debug)]
 pub(super) enum Entered<K> {
-    Granted(Grant<K>),
-    Refused(Claims<K>, Terms),
+    Granted(Grant),
+    Refused,
     /// With the time when it looks by itself, if it is woken from now on.
-    Waiting(Arc<Waiting<K>>, Option<Instant>),
+    Waiting(Waiter<K>, Option<Instant>),
 }
 
 /// The shards of some keys, locked in the order of their indices, behind the gate if there is anybody at it.
@@ -51,34 +53,33 @@ impl<K: LockKey> Table<K> {
     pub(super) fn lock_shards(&self, claims: &[Claim<K>]) -> Shards<'_, K> {
         if let [claim] = claims {
             let index = self.index(claim.hash);
-            return SmallVec::from_iter([(index, self.shards[index].0.lock())]);
+            return SmallVec::from_iter([(index, self.shards[index].lock())]);
         }
         let mut indices: SmallVec<[usize; 16]> =
             claims.iter().map(|claim| self.index(claim.hash)).collect();
         indices.sort_unstable();
         indices.dedup();
-        indices.iter().map(|index| (*index, self.shards[*index].0.lock())).collect()
+        indices.iter().map(|index| (*index, self.shards[*index].lock())).collect()
     }
 
     /// Asks for a lock: it is granted, or else refused without a trace, or waited for if there is a waker.
     pub(super) fn enter(
         &self,
-        claims: Claims<K>,
-        terms: Terms,
+        claims: &Claims<K>,
+        terms: &Terms,
         waker: Option<Waker>,
     ) -> Entered<K> {
-        let claims = match claims {
+        match claims {
             Claims::Whole => return self.enter_whole(terms, waker.is_some()),
-            Claims::One([claim]) => {
-                let shard = self.shard(claim.hash);
+            Claims::One([claim]) if !self.barging => {
+                let slot = self.slot(claim.hash);
+                let shard = slot.lock();
                 if !self.gated.load(Ordering::Relaxed) {
-                    return self.enter_key(shard, claim, terms, waker);
+                    return self.enter_key(slot, shard, claim, terms, waker);
                 }
-                drop(shard);
-                Claims::One([claim])
             }
-            many => many,
-        };
+            _ => {}
+        }
         let keyed = claims.keyed();
         let mut access = self.access(keyed);
         for claim in keyed {
@@ -91,23 +92,38 @@ impl<K: LockKey> Table<K> {
                 access.add(claim, terms.holder(id, claim, State::Held, term));
             }
             access.finish();
-            return Entered::Granted(Grant { id, claims, term, owner: terms.owner });
+            return Entered::Granted(Grant { id, term });
         };
         if waker.is_none() {
             access.finish();
-            return Entered::Refused(claims, terms);
+            return Entered::Refused;
         }
-        let waiting = Arc::new(Waiting::new(id, self.ticket(), claims, terms));
+        let waiting = Arc::new(Waiting::new(id, self.ticket(), claims.clone(), terms.clone()));
         access.join(&waiting, Some(blocked));
         access.finish();
-        Entered::Waiting(waiting, None)
+        Entered::Waiting(Waiter::Shared(waiting), None)
     }
 
     /// Asks for a lock that is not to be waited for.
-    pub(super) fn try_enter(&self, claims: Claims<K>, terms: Terms) -> Result<Grant<K>, LockError> {
+    pub(super) fn try_enter(&self, claims: &Claims<K>, terms: &Terms) -> Result<Grant, LockError> {
         match self.enter(claims, terms, None) {
             Entered::Granted(grant) => Ok(grant),
             _ => Err(LockError::Held),
+        }
+    }
+
+    /// Removes the records of a lock; true if none was missing.
+    #[inline]
+    pub(super) fn release(&self, claims: &Claims<K>, id: LockId) -> bool {
+        match claims {
+            Claims::Whole => self.leave_gate(|holder| holder.id == id),
+            claims => {
+                let mut present = true;
+                for claim in claims.keyed() {
+                    present &= self.release_key(claim, id);
+                }
+                present
+            }
         }
     }
 
@@ -172,17 +188,33 @@ impl<K: LockKey> Table<K> {
         if matches!(waiting.claims, Claims::Whole) {
             return self.cancel_whole(waiting);
         }
-        let mut access = self.access(waiting.claims.keyed());
-        let granted = waiting.signal().granted;
+        self.withdraw(waiting.claims.keyed(), waiting.id, |_| waiting.signal().granted)
+    }
+
+    /// The same of a waiter for one key alone.
+    pub(super) fn cancel_alone(&self, claims: &[Claim<K>], id: LockId) -> Option<Term> {
+        self.withdraw(claims, id, |access| access.shard(&claims[0]).term_of(&claims[0], id))
+    }
+
+    fn withdraw(
+        &self,
+        claims: &[Claim<K>],
+        id: LockId,
+        granted: impl FnOnce(&mut Access<'_, K>) -> Option<Term>,
+    ) -> Option<Term> {
+        let mut access = self.access(claims);
+        let granted = granted(&mut access);
+        let mut left: SmallVec<[Place<K>; 1]> = SmallVec::new();
         if granted.is_none() {
-            for claim in waiting.claims.keyed() {
+            for claim in claims {
                 let shard = access.shard(claim);
-                shard.retain(claim.hash, &claim.key, |holder| holder.id != waiting.id);
-                shard.dequeue(claim, waiting.id);
+                shard.retain(claim.hash, &claim.key, |holder| holder.id != id);
+                left.extend(shard.dequeue(claim, id));
                 access.settle(claim);
             }
         }
         access.finish();
+        drop(left);
         granted
     }
 
@@ -196,7 +228,7 @@ impl<K: LockKey> Table<K> {
         if claims.iter().all(|claim| access.is_free(claim, waiting.ticket)) {
             let term = Term::start(waiting.terms.timeout, || self.now());
             for claim in claims {
-                access.shard(claim).dequeue(claim, waiting.id);
+                drop(access.shard(claim).dequeue(claim, waiting.id));
                 access.add(claim, waiting.terms.holder(waiting.id, claim, State::Held, term));
             }
             access.after.wake(waiting.grant(term));
@@ -208,7 +240,7 @@ impl<K: LockKey> Table<K> {
             waiting.miss();
             for claim in claims {
                 access.settle_behind(claim, waiting.id);
-                access.look_again(claim, waiting);
+                access.look_again(claim, waiting.id);
             }
         }
         access.finish();
@@ -224,9 +256,19 @@ impl<K: LockKey> Table<K> {
         let mut access = self.access(waiting.claims.keyed());
         for claim in waiting.claims.keyed() {
             access.settle(claim);
-            access.look_again(claim, waiting);
+            access.look_again(claim, waiting.id);
         }
         access.finish();
+    }
+
+    /// The same on behalf of a waiter for one key alone.
+    pub(super) fn look_alone(&self, claims: &[Claim<K>], id: LockId) {
+        let (mut access, claim) = (self.access(claims), &claims[0]);
+        let waker = access.shard(claim).alone_mut(claim, id).and_then(Alone::quiet);
+        access.settle(claim);
+        access.look_again(claim, id);
+        access.finish();
+        drop(waker);
     }
 
     /// Lets the waiters of some keys go on.
@@ -301,8 +343,7 @@ impl<'a, K: LockKey> Access<'a, K> {
     fn settle_behind(&mut self, claim: &Claim<K>, id: LockId) {
         let shard = shard_at(&mut self.shards, self.table.index(claim.hash));
         let places = shard.queue(claim.hash, &claim.key).map(|queue| queue.places.iter());
-        if let Some(at) = places.and_then(|mut places| places.position(|one| one.waiting.id == id))
-        {
+        if let Some(at) = places.and_then(|mut places| places.position(|one| one.id() == id)) {
             let key = (claim.hash, &claim.key);
             let gate = self.gate.as_deref_mut();
             self.table.settle_from(at + 1, shard, gate, key, &mut self.after);
@@ -344,9 +385,9 @@ impl<'a, K: LockKey> Access<'a, K> {
         }
         for (position, claim) in claims.iter().enumerate().skip(free) {
             let active = barging || position == free;
-            let place = Place { waiting: waiting.clone(), position, active };
+            let place = Place::OneOf { waiting: waiting.clone(), position, active };
             self.shard(claim).enqueue(claim, place);
-            self.look_again(claim, waiting);
+            self.look_again(claim, waiting.id);
         }
         if free == claims.len() {
             // What blocked it went stale since it was refused.
@@ -355,7 +396,7 @@ impl<'a, K: LockKey> Access<'a, K> {
     }
 
     /// Has a waiter look again when the first lock that blocks it at a key goes stale, if it waits for that key now.
-    fn look_again(&mut self, claim: &Claim<K>, waiting: &Waiting<K>) {
+    fn look_again(&mut self, claim: &Claim<K>, id: LockId) {
         let shut_until = self.gate.as_ref().map_or(NEVER, |gate| gate.held_until());
         let table = self.table;
         let shard = self.shard(claim);
@@ -364,23 +405,19 @@ impl<'a, K: LockKey> Access<'a, K> {
         if until == NEVER {
             return;
         }
-        let queue = shard.queue(claim.hash, &claim.key);
+        let queue = shard.queue_mut(claim.hash, &claim.key);
+        let places = queue.into_iter().flat_map(|queue| &mut queue.places);
         // Who has just joined is the last.
-        let is_active = queue.is_some_and(|queue| {
-            queue.places.iter().rev().any(|place| place.active && place.waiting.id == waiting.id)
-        });
-        if is_active {
-            self.after.wake(waiting.look_at(until));
-        }
+        let place = places.rev().find(|place| place.is_active() && place.id() == id);
+        let waker = place.and_then(|place| place.look_at(until));
+        self.after.wake(waker);
     }
 
     /// Lets a waiter wait for a key, all smaller ones of which it has.
     fn activate(&mut self, claim: &Claim<K>, id: LockId) {
         // A waiter that was cancelled meanwhile has no place.
         if let Some(queue) = self.shard(claim).queue_mut(claim.hash, &claim.key) {
-            for place in queue.places.iter_mut().filter(|place| place.waiting.id == id) {
-                place.active = true;
-            }
+            queue.places.iter_mut().filter(|place| place.id() == id).for_each(Place::activate);
         }
     }
 

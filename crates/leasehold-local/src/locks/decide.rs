@@ -195,20 +195,20 @@ impl Access<'_, Key> {
         let holders = self.shard(claim).holders(claim);
         let others = holders.into_iter().flat_map(|holders| holders.all());
         let others = others.filter(|holder| Some(holder.id) != except);
-        records.extend(others.map(|holder| lock(holder.mode, holder.term.ends, now)));
+        records.extend(others.map(|holder| lock(holder.mode, holder.term.ends(), now)));
     }
 
     /// Adds the lock of the whole table.
     fn add_whole(&mut self, now: Now, records: &mut Vec<Record>) {
         let holder: Option<&Holder> = self.gate.as_ref().and_then(|gate| gate.holder.as_ref());
-        records.extend(holder.map(|holder| lock(holder.mode, holder.term.ends, now)));
+        records.extend(holder.map(|holder| lock(holder.mode, holder.term.ends(), now)));
     }
 
     fn drop_stale(&mut self, claim: &Claim<Key>) {
         let table = self.table;
         let shard = self.shard(claim);
         if shard.holders(claim).is_some() {
-            table.drop_stale(shard, claim);
+            table.drop_stale(shard, (claim.hash, &claim.key));
         }
     }
 
@@ -221,7 +221,7 @@ impl Access<'_, Key> {
         for claim in place.claims.keyed() {
             let shard = self.shard(claim);
             shard.retain(claim.hash, &claim.key, |holder| holder.id != place.id);
-            shard.dequeue(claim, place.id);
+            drop(shard.dequeue(claim, place.id));
         }
     }
 }

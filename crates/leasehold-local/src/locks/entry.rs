@@ -4,8 +4,7 @@ use leasehold_core::Mode;
 
 use super::holder::{Holder, LockId, State, nanos};
 use super::owner::Owner;
-use super::shard::Shard;
-use super::sync::{Mutex, Padded};
+use super::shard::Slot;
 use super::table::{LockKey, Table};
 
 /// One lock on one key, or on the whole table.
@@ -58,7 +57,7 @@ impl<K: LockKey> Table<K> {
             );
         }
         for shard in &self.shards {
-            let shard = shard.0.lock();
+            let shard = shard.lock();
             for held in shard.held() {
                 let queue = shard.queue(held.hash, &held.key);
                 let waiters = queue.map_or(0, |queue| queue.places.len());
@@ -75,8 +74,8 @@ impl<K: LockKey> Table<K> {
     /// True if it keeps nothing: nobody holds or waits for a lock.
     pub(super) fn is_empty(&self) -> bool {
         let idle = self.gate.lock().is_idle();
-        let is_free = |shard: &Padded<Mutex<Shard<K>>>| {
-            let shard = shard.0.lock();
+        let is_free = |shard: &Slot<K>| {
+            let shard = shard.lock();
             shard.held().next().is_none() && shard.leases.is_empty() && shard.has_no_queue()
         };
         idle && self.shards.iter().all(is_free) && self.kept.is_empty()

@@ -1,6 +1,5 @@
 //! The usual case: nobody waits.
 
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::access::{Entered, shard_at};
@@ -8,15 +7,17 @@ use super::after::After;
 use super::holder::{LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::lock::Grant;
-use super::request::{Terms, Waiting};
-use super::shard::{Place, Shard};
+use super::queue::{Alone, Place};
+use super::request::{News, Terms};
+use super::shard::{Shard, Slot};
 use super::sync::{MutexGuard, Ordering, wake};
 use super::table::{LockKey, NEWCOMER, Table};
+use super::waiter::Waiter;
 
 impl<K: LockKey> Table<K> {
     /// Acquires keys at once, if nobody waits for a key of their shards or for the whole table. `None` decides nothing.
     #[inline]
-    pub(super) fn acquire_fast(&self, claims: &Claims<K>, terms: &Terms) -> Option<(LockId, Term)> {
+    pub(super) fn acquire_fast(&self, claims: &Claims<K>, terms: &Terms) -> Option<Grant> {
         match claims {
             Claims::One([claim]) => self.acquire_key(claim, terms),
             Claims::Many(claims) => self.acquire_keys(claims, terms),
@@ -25,47 +26,60 @@ impl<K: LockKey> Table<K> {
     }
 
     #[inline]
-    fn acquire_key(&self, claim: &Claim<K>, terms: &Terms) -> Option<(LockId, Term)> {
+    fn acquire_key(&self, claim: &Claim<K>, terms: &Terms) -> Option<Grant> {
+        let slot = self.slot(claim.hash);
+        if !self.barging && slot.seems_awaited() {
+            return None;
+        }
         let term = Term::start(terms.timeout, || self.now());
-        let mut shard = self.shard(claim.hash);
+        let mut shard = slot.lock();
         if !self.admits_newcomers(&shard) || shard.leases.has(claim) {
             return None;
         }
         let id = shard.mint();
         let holder = || terms.holder(id, claim, State::Held, term);
-        shard.add_if_admitted(claim, holder).then_some((id, term))
+        shard.add_if_admitted(claim, holder).then_some(Grant { id, term })
     }
 
-    /// Asks for one key, of which and of no other the shard is locked. Nobody is at the gate.
+    /// Asks for one key, of which and of no other the shard is locked, where newcomers do not overtake. Nobody is at the gate.
     pub(super) fn enter_key(
         &self,
+        slot: &Slot<K>,
         mut shard: MutexGuard<'_, Shard<K>>,
-        claim: Claim<K>,
-        terms: Terms,
+        claim: &Claim<K>,
+        terms: &Terms,
         waker: Option<Waker>,
     ) -> Entered<K> {
         let id = shard.mint();
         let mut after = None;
         let has_queue = !shard.has_no_queue();
-        if has_queue && (self.drop_stale(&mut shard, &claim) || shard.leases.has(&claim)) {
+        if has_queue
+            && (self.drop_stale(&mut shard, (claim.hash, &claim.key)) || shard.leases.has(claim))
+        {
             let after = after.get_or_insert_default();
             self.settle(&mut shard, None, (claim.hash, &claim.key), after);
         }
-        let is_awaited = !self.barging && shard.is_awaited(claim.hash, &claim.key, NEWCOMER);
-        let entered = if !is_awaited && self.admits(&mut shard, &claim) {
+        let is_awaited = shard.is_awaited(claim.hash, &claim.key, NEWCOMER);
+        let entered = if !is_awaited && self.admits(&mut shard, claim) {
             let term = Term::start(terms.timeout, || self.now());
-            shard.add(&claim, terms.holder(id, &claim, State::Held, term));
-            Entered::Granted(Grant { id, claims: Claims::One([claim]), term, owner: terms.owner })
+            shard.add(claim, terms.holder(id, claim, State::Held, term));
+            Entered::Granted(Grant { id, term })
         } else if let Some(waker) = waker {
-            let looks_at = self.first_end(&shard, &claim);
-            let claims = Claims::One([claim.clone()]);
-            let waiting = Waiting::new(id, self.ticket(), claims, terms).woken_by(waker, looks_at);
-            let waiting = Arc::new(waiting);
-            shard.enqueue(&claim, Place { waiting: waiting.clone(), position: 0, active: true });
-            Entered::Waiting(waiting, Some(looks_at))
+            let looks_at = self.first_end(&shard, claim);
+            let place = Alone {
+                id,
+                ticket: self.ticket(),
+                claim: claim.clone(),
+                terms: terms.clone(),
+                waker: Some(waker),
+                looks_at,
+            };
+            shard.enqueue(claim, Place::Alone(place));
+            Entered::Waiting(Waiter::Alone(id), Some(looks_at))
         } else {
-            Entered::Refused(Claims::One([claim]), terms)
+            Entered::Refused
         };
+        slot.hint(&shard);
         drop(shard);
         if let Some(after) = after {
             self.follow_up(after);
@@ -73,7 +87,7 @@ impl<K: LockKey> Table<K> {
         entered
     }
 
-    fn acquire_keys(&self, claims: &[Claim<K>], terms: &Terms) -> Option<(LockId, Term)> {
+    fn acquire_keys(&self, claims: &[Claim<K>], terms: &Terms) -> Option<Grant> {
         let term = Term::start(terms.timeout, || self.now());
         let mut shards = self.lock_shards(claims);
         if !shards.iter().all(|(_, shard)| self.admits_newcomers(shard)) {
@@ -91,10 +105,11 @@ impl<K: LockKey> Table<K> {
                 return None;
             }
         }
-        Some((id, term))
+        Some(Grant { id, term })
     }
 
     /// Releases one key and lets others go on; true if it was held.
+    #[inline(never)]
     pub(super) fn release_key(&self, claim: &Claim<K>, id: LockId) -> bool {
         let mut shard = self.shard(claim.hash);
         if self.gated.load(Ordering::Relaxed) {
@@ -103,8 +118,8 @@ impl<K: LockKey> Table<K> {
         }
         if !shard.has_no_queue() && !self.barging && shard.leases.is_empty() {
             let start = |terms: &Terms| Term::start(terms.timeout, || self.now());
-            if let Some((next, term)) = shard.hand_over(claim, id, start) {
-                self.pass_on(shard, claim, &next, term);
+            if let Some((waker, term)) = shard.hand_over(claim, id, start) {
+                self.pass_on(shard, claim, waker, term);
                 return true;
             }
         }
@@ -123,17 +138,34 @@ impl<K: LockKey> Table<K> {
         &self,
         mut shard: MutexGuard<'_, Shard<K>>,
         claim: &Claim<K>,
-        next: &Waiting<K>,
+        waker: Option<Waker>,
         term: Term,
     ) {
-        let waker = next.grant(term);
-        let mut after = After::default();
-        if term.ends != NEVER {
-            self.settle(&mut shard, None, (claim.hash, &claim.key), &mut after);
+        let mut after = None;
+        if term.ends() != NEVER {
+            let after = after.get_or_insert_default();
+            self.settle(&mut shard, None, (claim.hash, &claim.key), after);
         }
         drop(shard);
         waker.into_iter().for_each(wake);
-        self.follow_up(after);
+        if let Some(after) = after {
+            self.follow_up(after);
+        }
+    }
+
+    /// What happened to a waiter for one key alone. From then on `waker` is woken when something does.
+    pub(super) fn check_alone(&self, claims: &[Claim<K>], id: LockId, waker: &Waker) -> News {
+        let claim = &claims[0];
+        let mut shard = self.shard(claim.hash);
+        if shard.term_of(claim, id).is_some() {
+            return News::Granted;
+        }
+        let Some(alone) = shard.alone_mut(claim, id) else { return News::Ended };
+        let (looks_at, old) = (alone.looks_at, alone.replace_waker(waker));
+        drop(shard);
+        // A waker can own a task, whose end can call the table.
+        drop(old);
+        News::LooksAt(looks_at)
     }
 
     fn admits_newcomers(&self, shard: &Shard<K>) -> bool {

@@ -38,7 +38,7 @@ impl Table<Key> {
         let told_until = now.saturating_sub(nanos(TELL_EXPIRED_FOR));
         loop {
             let mut claims: Vec<Claim<Key>> = {
-                let shard = self.shards[index].0.lock();
+                let shard = self.shards[index].lock();
                 let ended = shard.leases.iter().filter(|leased| leased.has_ended(told_until));
                 ended.take(BATCH).map(|leased| leased.claim()).collect()
             };

@@ -61,7 +61,7 @@ impl<K: Ord + Clone> Gate<K> {
 
     /// When the lock of the whole table goes stale by its term.
     pub(super) fn held_until(&self) -> Instant {
-        self.holder.as_ref().map_or(NEVER, |holder| holder.term.ends)
+        self.holder.as_ref().map_or(NEVER, |holder| holder.term.ends())
     }
 
     /// Tells it that a key is taken.

@@ -6,7 +6,7 @@ use leasehold_core::Mode;
 use super::anchor::Anchor;
 use super::holder::{LockId, NEVER};
 use super::keys::{Claim, Claims};
-use super::lock::{Grant, Lock};
+use super::lock::Lock;
 use super::release::ReleaseOutcome;
 use super::table::LockKey;
 
@@ -21,8 +21,9 @@ pub struct Guard<K: LockKey> {
 }
 
 impl<K: LockKey> Guard<K> {
-    pub(super) fn new(anchor: Anchor<K>, grant: Grant<K>) -> Self {
-        Self { anchor, id: grant.id, held: Some(grant.into()) }
+    #[inline]
+    pub(super) fn new(anchor: Anchor<K>, id: LockId, lock: Lock<K>) -> Self {
+        Self { anchor, id, held: Some(lock) }
     }
 
     /// The number of the lock.
@@ -90,7 +91,7 @@ impl<K: LockKey> Guard<K> {
 impl<K: LockKey> Drop for Guard<K> {
     fn drop(&mut self) {
         if let Some(lock) = &self.held {
-            lock.remove(&self.anchor, self.id);
+            self.anchor.release(&lock.claims, self.id);
         }
     }
 }

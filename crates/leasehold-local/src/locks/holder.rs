@@ -44,13 +44,14 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 /// When a lock goes stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Term {
-    pub(super) ends: Instant,
+    /// Never 0, so that an optional term takes no more room.
+    ends: NonZeroU64,
     /// When the lock was granted; [`NEVER`] if the clock was not read for it.
     began: Instant,
 }
 
 impl Term {
-    pub(super) const NEVER: Self = Self { ends: NEVER, began: NEVER };
+    pub(super) const NEVER: Self = Self { ends: NonZeroU64::MAX, began: NEVER };
 
     /// A term that begins at the instant that `now` reads, which is not read without need.
     pub(super) fn start(length: u64, now: impl FnOnce() -> Instant) -> Self {
@@ -58,7 +59,13 @@ impl Term {
             return Self::NEVER;
         }
         let began = now();
-        Self { ends: if length == AGED { NEVER } else { began.saturating_add(length) }, began }
+        let ends = if length == AGED { NEVER } else { began.saturating_add(length) };
+        Self { ends: NonZeroU64::new(ends).unwrap_or(NonZeroU64::MIN), began }
+    }
+
+    /// When it ends; [`NEVER`] if it does not.
+    pub(super) fn ends(self) -> Instant {
+        self.ends.get()
     }
 
     /// When it began, if the clock was read for it.
@@ -68,7 +75,8 @@ impl Term {
 
     /// How long it is, if it ends.
     pub(super) fn length(self) -> Option<Duration> {
-        (self.ends != NEVER).then(|| Duration::from_nanos(self.ends.saturating_sub(self.began)))
+        let ends = self.ends();
+        (ends != NEVER).then(|| Duration::from_nanos(ends.saturating_sub(self.began)))
     }
 }
 
@@ -97,7 +105,7 @@ impl Holder {
     pub(super) fn is_stale(&self, now: impl FnOnce() -> Instant) -> bool {
         self.state != State::Reserved
             && (self.owner.as_ref().is_some_and(|owner| !owner.is_alive())
-                || (self.term.ends != NEVER && self.term.ends <= now()))
+                || (self.term.ends() != NEVER && self.term.ends() <= now()))
     }
 }
 
@@ -153,6 +161,6 @@ impl Holders {
 
     /// When the first of them goes stale by its term.
     pub(super) fn first_end(&self) -> Instant {
-        self.all().iter().map(|holder| holder.term.ends).min().unwrap_or(NEVER)
+        self.all().iter().map(|holder| holder.term.ends()).min().unwrap_or(NEVER)
     }
 }

@@ -11,7 +11,7 @@ use super::error::LockError;
 use super::guard::Guard;
 use super::holder::{AGED, LockId, NEVER, State};
 use super::keys::{Claims, Keys};
-use super::lock::Grant;
+use super::lock::{Grant, Lock};
 use super::options::Options;
 use super::owner::{Owner, OwnersTable};
 use super::release::ReleaseOutcome;
@@ -210,16 +210,16 @@ impl<K: LockKey> LocalLocks<K> {
     #[inline]
     fn attempt(&self, claims: Claims<K>, options: &Options) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
-        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
+        if let Some(grant) = self.table().acquire_fast(&claims, &terms) {
+            return Ok(self.guard(grant, claims, terms));
         }
         self.attempt_slowly(claims, terms)
     }
 
     #[inline(never)]
     fn attempt_slowly(&self, claims: Claims<K>, terms: Terms) -> Result<Guard<K>, LockError> {
-        let grant = self.table().try_enter(claims, terms)?;
-        Ok(self.guard(grant))
+        let grant = self.table().try_enter(&claims, &terms)?;
+        Ok(self.guard(grant, claims, terms))
     }
 
     #[inline]
@@ -229,8 +229,8 @@ impl<K: LockKey> LocalLocks<K> {
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
         let terms = self.terms(options)?;
-        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
+        if let Some(grant) = self.table().acquire_fast(&claims, &terms) {
+            return Ok(self.guard(grant, claims, terms));
         }
         self.wait_blocking(claims, terms, options)
     }
@@ -242,8 +242,8 @@ impl<K: LockKey> LocalLocks<K> {
         terms: Terms,
         options: &Options,
     ) -> Result<Guard<K>, LockError> {
-        let grant = Wait::new(self.table(), claims, terms, options).block()?;
-        Ok(self.guard(grant))
+        let grant = Wait::new(self.table(), &claims, &terms, options).block()?;
+        Ok(self.guard(grant, claims, terms))
     }
 
     pub(super) async fn claim(
@@ -254,11 +254,11 @@ impl<K: LockKey> LocalLocks<K> {
         // A task that never has to wait would keep its thread from all others.
         consume_budget().await;
         let terms = self.terms(options)?;
-        if let Some((id, term)) = self.table().acquire_fast(&claims, &terms) {
-            return Ok(self.guard(Grant { id, claims, term, owner: terms.owner }));
-        }
-        let wait = Wait::new(self.table(), claims, terms, options);
-        Ok(self.guard(AsyncWait::new(wait).await?))
+        let grant = match self.table().acquire_fast(&claims, &terms) {
+            Some(grant) => grant,
+            None => AsyncWait::new(Wait::new(self.table(), &claims, &terms, options)).await?,
+        };
+        Ok(self.guard(grant, claims, terms))
     }
 
     /// Checks the options, and prepares for the death of the owner.
@@ -281,12 +281,14 @@ impl<K: LockKey> LocalLocks<K> {
     }
 
     #[inline]
-    fn guard(&self, grant: Grant<K>) -> Guard<K> {
-        if grant.term.ends != NEVER || grant.owner.is_some() {
-            self.table().ensure_sweeps(grant.term.began());
+    fn guard(&self, grant: Grant, claims: Claims<K>, terms: Terms) -> Guard<K> {
+        let Grant { id, term } = grant;
+        if term.ends() != NEVER || terms.owner.is_some() {
+            self.table().ensure_sweeps(term.began());
         }
-        let index = grant.claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
-        Guard::new(self.0.anchors[index].clone(), grant)
+        let index = claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
+        let lock = Lock { claims, ends: term.ends(), owner: terms.owner };
+        Guard::new(self.0.anchors[index].clone(), id, lock)
     }
 }
 

@@ -17,16 +17,8 @@ impl<K> Lock<K> {
 }
 
 /// A lock that was granted.
-#[derive(Debug)]
-pub(super) struct Grant<K> {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
     pub(super) id: LockId,
-    pub(super) claims: Claims<K>,
     pub(super) term: Term,
-    pub(super) owner: Option<Owner>,
-}
-
-impl<K> From<Grant<K>> for Lock<K> {
-    fn from(grant: Grant<K>) -> Self {
-        Self { claims: grant.claims, ends: grant.term.ends, owner: grant.owner }
-    }
 }

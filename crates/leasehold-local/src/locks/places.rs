@@ -74,7 +74,7 @@ impl Places {
         }
         let waker = self.waker(&place);
         // It may be its turn by now.
-        if matches!(place.check(&waker), News::Granted(_)) {
+        if matches!(place.check(&waker), News::Granted) {
             waker.wake();
         }
     }

@@ -1,5 +1,4 @@
 use super::holder::{LockId, NEVER};
-use super::keys::Claims;
 use super::lock::Lock;
 use super::table::{LockKey, Table};
 
@@ -21,22 +20,8 @@ impl<K: LockKey> Lock<K> {
         dead || (self.ends != NEVER && self.ends <= table.now())
     }
 
-    /// Removes its records; true if none was missing.
-    pub(super) fn remove(&self, table: &Table<K>, id: LockId) -> bool {
-        match &self.claims {
-            Claims::Whole => table.leave_gate(|holder| holder.id == id),
-            claims => {
-                let mut present = true;
-                for claim in claims.keyed() {
-                    present &= table.release_key(claim, id);
-                }
-                present
-            }
-        }
-    }
-
     pub(super) fn release(&self, table: &Table<K>, id: LockId) -> ReleaseOutcome {
-        let was_whole = self.remove(table, id);
+        let was_whole = table.release(&self.claims, id);
         if self.is_stale(table) {
             return ReleaseOutcome::Expired;
         }

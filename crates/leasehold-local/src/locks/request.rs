@@ -1,9 +1,7 @@
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::holder::{Holder, Instant, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
-use super::lock::Grant;
 use super::owner::Owner;
 use super::sync::{Mutex, MutexGuard};
 
@@ -45,7 +43,9 @@ const PATIENCE: u32 = if cfg!(leasehold_loom) { 1 } else { 16 };
 #[derive(Debug, Clone, Copy)]
 pub(super) enum News {
     /// It has its lock.
-    Granted(Term),
+    Granted,
+    /// It had its lock, which has ended.
+    Ended,
     /// It may try to get its lock.
     MayTry,
     /// Nothing did. It is to look by itself then.
@@ -74,13 +74,6 @@ impl<K> Waiting<K> {
         Self { id, ticket, claims, terms, signal: Mutex::new(signal) }
     }
 
-    /// The same of a waiter that `waker` wakes, and that looks by itself then.
-    pub(super) fn woken_by(mut self, waker: Waker, looks_at: Instant) -> Self {
-        let signal = self.signal.get_mut();
-        (signal.waker, signal.looks_at) = (Some(waker), looks_at);
-        self
-    }
-
     /// The same of a waiter that newcomers have overtaken often enough.
     pub(super) fn next(id: LockId, ticket: u64, claims: Claims<K>, terms: Terms) -> Self {
         let waiting = Self::new(id, ticket, claims, terms);
@@ -90,20 +83,6 @@ impl<K> Waiting<K> {
 
     pub(super) fn signal(&self) -> MutexGuard<'_, Signal> {
         self.signal.lock()
-    }
-
-    /// The lock that it was granted.
-    pub(super) fn into_grant(this: Arc<Self>, term: Term) -> Grant<K>
-    where
-        K: Clone,
-    {
-        let id = this.id;
-        let (claims, owner) = match Arc::try_unwrap(this) {
-            Ok(waiting) => (waiting.claims, waiting.terms.owner),
-            // Somebody is about to forget it.
-            Err(waiting) => (waiting.claims.clone(), waiting.terms.owner.clone()),
-        };
-        Grant { id, claims, term, owner }
     }
 
     /// Grants it; the caller holds the locks of all its keys.
@@ -148,8 +127,8 @@ impl<K> Waiting<K> {
     /// What happened. From then on `waker` is woken when something does.
     pub(super) fn check(&self, waker: &Waker) -> News {
         let mut signal = self.signal();
-        if let Some(term) = signal.granted {
-            return News::Granted(term);
+        if signal.granted.is_some() {
+            return News::Granted;
         }
         let may_try = std::mem::take(&mut signal.tries);
         let news = if may_try { News::MayTry } else { News::LooksAt(signal.looks_at) };

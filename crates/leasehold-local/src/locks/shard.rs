@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::task::Waker;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -8,8 +8,19 @@ use hashbrown::hash_table::Entry;
 use super::holder::{Holder, Holders, LockId, State, Term};
 use super::keys::Claim;
 use super::leases::Leases;
-use super::request::{Terms, Waiting};
+use super::queue::{Alone, Place, Queue};
+use super::request::Terms;
 use super::room::trim;
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+
+/// A shard, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Slot<K> {
+    shard: Mutex<Shard<K>>,
+    /// A hint: where somebody waits, who comes is mostly told to wait.
+    has_queue: AtomicBool,
+}
 
 /// A part of the table: the keys whose hashes name it.
 ///
@@ -32,14 +43,6 @@ pub(super) struct Held<K> {
     pub(super) holders: Holders,
 }
 
-/// Who waits for a key, in the order of arrival.
-#[derive(Debug)]
-pub(super) struct Queue<K> {
-    pub(super) key: K,
-    pub(super) hash: u64,
-    pub(super) places: VecDeque<Place<K>>,
-}
-
 /// How far a sweep of the shard is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cursor {
@@ -48,14 +51,23 @@ pub(super) struct Cursor {
     buckets: usize,
 }
 
-/// The place of one waiter in the queue of one of its keys.
-#[derive(Debug)]
-pub(super) struct Place<K> {
-    pub(super) waiting: Arc<Waiting<K>>,
-    /// Which of its keys this is.
-    pub(super) position: usize,
-    /// It has all smaller keys. Otherwise it keeps nobody from this one.
-    pub(super) active: bool,
+impl<K> Slot<K> {
+    pub(super) fn new(shard: Shard<K>) -> Self {
+        Self { shard: Mutex::new(shard), has_queue: AtomicBool::new(false) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shard<K>> {
+        self.shard.lock()
+    }
+
+    #[inline]
+    pub(super) fn seems_awaited(&self) -> bool {
+        self.has_queue.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hint(&self, shard: &Shard<K>) {
+        self.has_queue.store(!shard.queues.is_empty(), Ordering::Relaxed);
+    }
 }
 
 impl<K: Eq + Clone> Shard<K> {
@@ -86,6 +98,12 @@ impl<K: Eq + Clone> Shard<K> {
     pub(super) fn holders(&self, claim: &Claim<K>) -> Option<&Holders> {
         let held = self.held.find(claim.hash, |held| held.key == claim.key);
         held.map(|held| &held.holders)
+    }
+
+    /// The term of a lock, if it holds the key.
+    pub(super) fn term_of(&self, claim: &Claim<K>, id: LockId) -> Option<Term> {
+        let lock = self.holders(claim)?.all().iter().find(|holder| holder.id == id)?;
+        Some(lock.term)
     }
 
     pub(super) fn holders_mut(&mut self, claim: &Claim<K>) -> Option<&mut Holders> {
@@ -163,30 +181,30 @@ impl<K: Eq + Clone> Shard<K> {
     }
 
     /// Puts the first waiter for a key in the place of the lock that alone holds it, if it waits for an exclusive lock of this key
-    /// only. `None` changes nothing.
+    /// only; returns its waker and its term. `None` changes nothing.
+    #[inline]
     pub(super) fn hand_over(
         &mut self,
         claim: &Claim<K>,
         id: LockId,
         term: impl FnOnce(&Terms) -> Term,
-    ) -> Option<(Arc<Waiting<K>>, Term)> {
+    ) -> Option<(Option<Waker>, Term)> {
         let held = self.held.find_mut(claim.hash, |held| held.key == claim.key)?;
         let Holders::One(holder) = &mut held.holders else { return None };
         let queue = self.queues.find_entry(claim.hash, |queue| queue.key == claim.key);
         let mut queue = queue.ok().filter(|_| holder.id == id)?;
-        let first = queue.get().places.front()?;
-        let [next] = first.waiting.claims.keyed() else { return None };
-        if next.mode.is_shared() {
+        let Place::Alone(next) = queue.get().places.front()? else { return None };
+        if next.claim.mode.is_shared() {
             return None;
         }
-        let waiting = queue.get_mut().places.pop_front()?.waiting;
+        let Some(Place::Alone(next)) = queue.get_mut().places.pop_front() else { return None };
         if queue.get().places.is_empty() {
             queue.remove();
             trim(&mut self.queues, |queue| queue.hash);
         }
-        let term = term(&waiting.terms);
-        *holder = waiting.terms.holder(waiting.id, &waiting.claims.keyed()[0], State::Held, term);
-        Some((waiting, term))
+        let term = term(&next.terms);
+        *holder = next.terms.holder(next.id, &next.claim, State::Held, term);
+        Some((next.waker, term))
     }
 
     /// Keeps those holders of all keys that `keep` selects.
@@ -242,10 +260,11 @@ impl<K: Eq + Clone> Shard<K> {
     pub(super) fn is_awaited(&self, hash: u64, key: &K, ticket: u64) -> bool {
         !self.queues.is_empty()
             && self.queue(hash, key).is_some_and(|queue| {
-                queue.places.iter().any(|place| place.active && place.waiting.ticket < ticket)
+                queue.places.iter().any(|place| place.is_active() && place.ticket() < ticket)
             })
     }
 
+    #[inline]
     pub(super) fn enqueue(&mut self, claim: &Claim<K>, place: Place<K>) {
         let same = |queue: &Queue<K>| queue.key == claim.key;
         let new = || Queue {
@@ -268,15 +287,22 @@ impl<K: Eq + Clone> Shard<K> {
         place
     }
 
-    /// Removes a waiter's place, if it has one.
-    pub(super) fn dequeue(&mut self, claim: &Claim<K>, id: LockId) {
-        if let Ok(mut queue) = self.queues.find_entry(claim.hash, |queue| queue.key == claim.key) {
-            queue.get_mut().places.retain(|place| place.waiting.id != id);
-            if queue.get().places.is_empty() {
-                queue.remove();
-                trim(&mut self.queues, |queue| queue.hash);
-            }
-        }
+    /// The place of a waiter for one key alone.
+    pub(super) fn alone_mut(&mut self, claim: &Claim<K>, id: LockId) -> Option<&mut Alone<K>> {
+        let places = &mut self.queue_mut(claim.hash, &claim.key)?.places;
+        places.iter_mut().find_map(|place| match place {
+            Place::Alone(alone) if alone.id == id => Some(alone),
+            _ => None,
+        })
+    }
+
+    /// Removes a waiter's place, if it has one. What is returned is not to be dropped under a mutex: its waker can own a task,
+    /// whose end can call the table.
+    #[must_use]
+    pub(super) fn dequeue(&mut self, claim: &Claim<K>, id: LockId) -> Option<Place<K>> {
+        let places = &self.queue(claim.hash, &claim.key)?.places;
+        let index = places.iter().position(|place| place.id() == id)?;
+        self.remove_place(claim.hash, &claim.key, index)
     }
 
     /// All keys that are held.

@@ -85,7 +85,7 @@ impl StoreTable {
             return batch.first.into_sorted_vec();
         }
         for shard in &self.table.shards {
-            let shard = shard.0.lock();
+            let shard = shard.lock();
             let leased = shard.leases.iter().filter(|leased| is_wanted(leased));
             leased.for_each(|leased| batch.add(&leased.key));
             if locked {
@@ -129,7 +129,7 @@ impl Table<Key> {
     fn snapshot(&self) -> Rules {
         let mut rules = Rules::default();
         for shard in &self.shards {
-            let shard = shard.0.lock();
+            let shard = shard.lock();
             for leased in shard.leases.iter() {
                 rules.insert(leased.key.clone(), leased.records.clone());
             }

@@ -46,7 +46,7 @@ impl<K: LockKey> Table<K> {
             let mut from = Some(Cursor::default());
             while let Some(start) = from {
                 let mut awaited = Vec::new();
-                let mut shard = shard.0.lock();
+                let mut shard = shard.lock();
                 let has_queue = !shard.has_no_queue();
                 let now = self.now();
                 let gone = |holder: &_| {

@@ -46,10 +46,6 @@ impl<T> Mutex<T> {
         Self(Inner::new(value))
     }
 
-    pub(super) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,11 +12,12 @@ use super::holder::{Holder, Instant, NEVER, State, Term, nanos};
 use super::kept::KeptLocks;
 use super::keys::Claim;
 use super::owner::OwnersTable;
+use super::queue::{Alone, Place};
 use super::registry::TableName;
-use super::request::Waiting;
-use super::shard::{Place, Shard};
+use super::request::Terms;
+use super::shard::{Shard, Slot};
 use super::sweeps::Sweeps;
-use super::sync::{AtomicBool, AtomicU64, Hasher, Mutex, MutexGuard, Ordering, Padded};
+use super::sync::{AtomicBool, AtomicU64, Hasher, Mutex, MutexGuard, Ordering};
 
 /// What a key of a table must be.
 pub trait LockKey: Ord + Hash + Clone + Send + Sync + 'static {}
@@ -28,7 +29,7 @@ impl<K: Ord + Hash + Clone + Send + Sync + 'static> LockKey for K {}
 /// Order of the mutexes: the gate, then shards by index, then the index of kept locks or a waiter's signal.
 /// Nothing is woken before all are unlocked.
 pub(super) struct Table<K> {
-    pub(super) shards: Box<[Padded<Mutex<Shard<K>>>]>,
+    pub(super) shards: Box<[Slot<K>]>,
     pub(super) hasher: Hasher,
     /// The lock of the whole table.
     pub(super) gate: Mutex<Gate<K>>,
@@ -56,7 +57,7 @@ pub(super) const NEWCOMER: u64 = u64::MAX;
 impl<K: LockKey> Table<K> {
     pub(super) fn new(config: &LocksConfig, name: Option<TableName>) -> Self {
         let shards = config.shards;
-        let shard = |index| Padded(Mutex::new(Shard::new(index, shards)));
+        let shard = |index| Slot::new(Shard::new(index, shards));
         Self {
             shards: (0..shards).map(shard).collect(),
             hasher: Hasher::default(),
@@ -86,14 +87,18 @@ impl<K: LockKey> Table<K> {
         usize::try_from((hash >> 32) & 0xffff).unwrap_or(0) & (self.shards.len() - 1)
     }
 
+    pub(super) fn slot(&self, hash: u64) -> &Slot<K> {
+        &self.shards[self.index(hash)]
+    }
+
     pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K>> {
-        self.shards[self.index(hash)].0.lock()
+        self.slot(hash).lock()
     }
 
     /// Drops the stale holders of a key, and says whether there were any.
-    pub(super) fn drop_stale(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
+    pub(super) fn drop_stale(&self, shard: &mut Shard<K>, (hash, key): (u64, &K)) -> bool {
         let mut any = false;
-        shard.retain(claim.hash, &claim.key, |holder| {
+        shard.retain(hash, key, |holder| {
             let ends = self.ends(holder, || self.now());
             any |= ends;
             !ends
@@ -112,7 +117,8 @@ impl<K: LockKey> Table<K> {
 
     /// Drops stale holders only if the key does not admit the claim with them.
     pub(super) fn admits(&self, shard: &mut Shard<K>, claim: &Claim<K>) -> bool {
-        self.fits(shard, claim) || self.drop_stale(shard, claim) && self.fits(shard, claim)
+        let key = (claim.hash, &claim.key);
+        self.fits(shard, claim) || self.drop_stale(shard, key) && self.fits(shard, claim)
     }
 
     fn fits(&self, shard: &Shard<K>, claim: &Claim<K>) -> bool {
@@ -149,41 +155,40 @@ impl<K: LockKey> Table<K> {
     ) {
         loop {
             let place = shard.queue(hash, key).and_then(|queue| queue.places.get(index));
-            let Some(Place { waiting, position, active }) = place else { return };
-            if !active {
+            let Some(place) = place else { return };
+            if !place.is_active() {
                 index += 1;
                 continue;
             }
-            let claim = &waiting.claims.keyed()[*position];
-            let shut = gate.as_ref().is_some_and(|gate| gate.excludes(key, waiting.ticket));
+            let claim = place.claim();
+            let shut = gate.as_ref().is_some_and(|gate| gate.excludes(key, place.ticket()));
             if shut || !self.fits(shard, claim) {
                 let holders = shard.holders(claim);
                 let is_stale = |holder: &Holder| holder.is_stale(|| self.now());
                 if !shut && holders.is_some_and(|holders| holders.all().iter().any(is_stale)) {
-                    let (waiting, position) = (waiting.clone(), *position);
-                    self.drop_stale(shard, &waiting.claims.keyed()[position]);
+                    self.drop_stale(shard, (hash, key));
                     continue;
                 }
                 let held_until = self.first_end(shard, claim);
                 let shut_until = gate.map_or(NEVER, |gate| gate.held_until());
-                after.wake(waiting.look_at(held_until.min(shut_until)));
+                let queue = shard.queue_mut(hash, key);
+                let place = queue.and_then(|queue| queue.places.get_mut(index));
+                after.wake(place.and_then(|place| place.look_at(held_until.min(shut_until))));
                 return;
             }
-            if self.barging && !waiting.is_next() {
-                after.wake(waiting.let_try());
+            if self.barging && !place.is_next() {
+                after.wake(place.let_try());
                 if !claim.mode.is_shared() {
                     return;
                 }
                 index += 1;
                 continue;
             }
-            let Some(Place { waiting, position, .. }) = shard.remove_place(hash, key, index) else {
-                return;
-            };
+            let Some(place) = shard.remove_place(hash, key, index) else { return };
             if let Some(gate) = gate.as_deref_mut() {
                 gate.note(hash, key);
             }
-            if self.take(shard, waiting, position, after) {
+            if self.take(shard, place, after) {
                 return;
             }
         }
@@ -191,25 +196,27 @@ impl<K: LockKey> Table<K> {
 
     /// Gives a key to a waiter: its lock, if it is the only key, or else a reservation. True if nobody behind it can go on, and
     /// none of them has to look when this goes stale.
-    fn take(
-        &self,
-        shard: &mut Shard<K>,
-        waiting: Arc<Waiting<K>>,
-        position: usize,
-        after: &mut After<K>,
-    ) -> bool {
-        let (id, claims) = (waiting.id, waiting.claims.keyed());
-        let claim = &claims[position];
-        let (is_alone, mut term) = (!claim.mode.is_shared(), Term::NEVER);
-        if claims.len() == 1 {
-            term = Term::start(waiting.terms.timeout, || self.now());
-            shard.add(claim, waiting.terms.holder(id, claim, State::Held, term));
-            after.wake(waiting.grant(term));
-        } else {
-            shard.add(claim, waiting.terms.holder(id, claim, State::Reserved, Term::NEVER));
-            after.step(waiting, position + 1);
+    fn take(&self, shard: &mut Shard<K>, place: Place<K>, after: &mut After<K>) -> bool {
+        let start = |terms: &Terms| Term::start(terms.timeout, || self.now());
+        let (id, claim) = (place.id(), place.claim());
+        let (is_exclusive, mut term) = (!claim.mode.is_shared(), Term::NEVER);
+        match place {
+            Place::Alone(Alone { ref claim, ref terms, waker, .. }) => {
+                term = start(terms);
+                shard.add(claim, terms.holder(id, claim, State::Held, term));
+                after.wake(waker);
+            }
+            Place::OneOf { ref waiting, .. } if waiting.claims.keyed().len() == 1 => {
+                term = start(&waiting.terms);
+                shard.add(claim, waiting.terms.holder(id, claim, State::Held, term));
+                after.wake(waiting.grant(term));
+            }
+            Place::OneOf { ref waiting, position, .. } => {
+                shard.add(claim, waiting.terms.holder(id, claim, State::Reserved, Term::NEVER));
+                after.step(waiting.clone(), position + 1);
+            }
         }
-        is_alone && term.ends == NEVER
+        is_exclusive && term.ends() == NEVER
     }
 }
 

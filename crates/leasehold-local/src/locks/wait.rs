@@ -1,6 +1,5 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -9,19 +8,22 @@ use leasehold_core::{BoxFuture, Clock};
 use super::access::Entered;
 use super::error::LockError;
 use super::frame;
-use super::holder::{Instant, NEVER, Term, nanos};
+use super::holder::{Instant, NEVER, nanos};
 use super::keys::Claims;
-use super::lock::{Grant, Lock};
+use super::lock::Grant;
 use super::options::Options;
-use super::request::{News, Terms, Waiting};
+use super::request::{News, Terms};
 use super::sync::Parker;
 use super::table::{LockKey, Table};
 use super::timer;
+use super::waiter::Waiter;
 
 /// A request from its first attempt to its last. Its drop gives up, and passes on what it had got.
 #[derive(Debug)]
 pub(super) struct Wait<'a, K: LockKey> {
     table: &'a Table<K>,
+    claims: &'a Claims<K>,
+    terms: &'a Terms,
     options: &'a Options,
     stage: Stage<K>,
     attempts: u32,
@@ -34,15 +36,14 @@ pub(super) struct Wait<'a, K: LockKey> {
 #[derive(Debug)]
 enum Stage<K> {
     /// Between attempts.
-    Away(Claims<K>, Terms),
+    Away,
     /// In the queues.
-    Queued(Arc<Waiting<K>>),
-    Over,
+    Queued(Waiter<K>),
 }
 
 /// How it goes on.
-enum Progress<K> {
-    Over(Result<Grant<K>, LockError>),
+enum Progress {
+    Over(Result<Grant, LockError>),
     /// It is to be polled then, even if nobody wakes it.
     Due(Instant),
 }
@@ -51,17 +52,18 @@ impl<'a, K: LockKey> Wait<'a, K> {
     /// A request that was not granted at once.
     pub(super) fn new(
         table: &'a Table<K>,
-        claims: Claims<K>,
-        terms: Terms,
+        claims: &'a Claims<K>,
+        terms: &'a Terms,
         options: &'a Options,
     ) -> Self {
-        let stage = Stage::Away(claims, terms);
-        Self { table, options, stage, attempts: 0, started: 0, next: 0 }
+        let stage = Stage::Away;
+        Self { table, claims, terms, options, stage, attempts: 0, started: 0, next: 0 }
     }
 
-    fn poll(&mut self, waker: &Waker) -> Progress<K> {
+    #[inline(always)]
+    fn poll(&mut self, waker: &Waker) -> Progress {
         loop {
-            let Stage::Queued(place) = &self.stage else {
+            let Stage::Queued(waiter) = &self.stage else {
                 if self.attempts > 0 {
                     let due = self.due();
                     if self.table.now() < due {
@@ -73,19 +75,27 @@ impl<'a, K: LockKey> Wait<'a, K> {
                     None => continue,
                 }
             };
-            match place.check(waker) {
-                News::Granted(term) => {
-                    if let Some(grant) = self.leave(Some(term)) {
-                        return Progress::Over(Ok(grant));
+            if let Some(term) = waiter.granted(self.table, self.claims) {
+                let id = waiter.id();
+                self.stage = Stage::Away;
+                return Progress::Over(Ok(Grant { id, term }));
+            }
+            match waiter.check(self.table, self.claims, waker) {
+                News::Granted => {}
+                News::Ended => {
+                    // It ended before the waiter learned of it.
+                    self.stage = Stage::Away;
+                    if let Some(progress) = self.attempt(waker) {
+                        return progress;
                     }
                 }
-                News::MayTry => self.table.try_again(place),
+                News::MayTry => waiter.try_again(self.table),
                 News::LooksAt(looks_at) => {
                     let due = self.due().min(looks_at);
                     if due == NEVER || self.table.now() < due {
                         return Progress::Due(due);
                     }
-                    self.table.look(place);
+                    waiter.look(self.table, self.claims);
                     if let Some(answer) = self.after_look() {
                         return Progress::Over(answer);
                     }
@@ -95,7 +105,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
     }
 
     /// Asks for the lock: for the first time, or again if it has no place in a queue.
-    fn attempt(&mut self, waker: &Waker) -> Option<Progress<K>> {
+    fn attempt(&mut self, waker: &Waker) -> Option<Progress> {
         // Who waits for ever needs no clock.
         let Options { retries, deadline, exact, .. } = self.options;
         let timed = retries.is_some() || deadline.is_some() || *exact;
@@ -105,24 +115,21 @@ impl<'a, K: LockKey> Wait<'a, K> {
         } else if self.deadline() <= now {
             return Some(Progress::Over(Err(self.timed_out(now))));
         }
-        let Stage::Away(claims, terms) = std::mem::replace(&mut self.stage, Stage::Over) else {
-            return Some(Progress::Over(Err(self.timed_out(now))));
-        };
-        let own = self.attempts == 0 && frame::holds(self.table, &claims);
+        let own = self.attempts == 0 && frame::holds(self.table, self.claims);
         self.attempts = self.attempts.saturating_add(1);
         let waits = !own && !self.options.exact && self.has_retries() && self.deadline() > now;
         let mut is_woken_until = None;
-        self.stage = match self.table.enter(claims, terms, waits.then(|| waker.clone())) {
+        match self.table.enter(self.claims, self.terms, waits.then(|| waker.clone())) {
             Entered::Granted(grant) => return Some(Progress::Over(Ok(grant))),
-            Entered::Refused(..) if own => {
+            Entered::Refused if own => {
                 return Some(Progress::Over(Err(LockError::HeldByThisScope)));
             }
-            Entered::Refused(claims, terms) => Stage::Away(claims, terms),
-            Entered::Waiting(place, looks_at) => {
+            Entered::Refused => {}
+            Entered::Waiting(waiter, looks_at) => {
                 is_woken_until = looks_at;
-                Stage::Queued(place)
+                self.stage = Stage::Queued(waiter);
             }
-        };
+        }
         if let Some(answer) = self.plan(now) {
             return Some(Progress::Over(answer));
         }
@@ -131,7 +138,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
 
     /// Counts an attempt if one was due, and plans the next. The lock may have been granted meanwhile: that is for
     /// the next check to see.
-    fn after_look(&mut self) -> Option<Result<Grant<K>, LockError>> {
+    fn after_look(&mut self) -> Option<Result<Grant, LockError>> {
         let now = self.table.now();
         if self.deadline() <= now {
             return Some(self.give_up(now));
@@ -144,7 +151,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
     }
 
     /// Plans the attempt after the one just made, or gives up if it was the last.
-    fn plan(&mut self, now: Instant) -> Option<Result<Grant<K>, LockError>> {
+    fn plan(&mut self, now: Instant) -> Option<Result<Grant, LockError>> {
         if !self.has_retries() || self.deadline() <= now {
             return Some(self.give_up(now));
         }
@@ -159,16 +166,16 @@ impl<'a, K: LockKey> Wait<'a, K> {
         None
     }
 
-    fn give_up(&mut self, now: Instant) -> Result<Grant<K>, LockError> {
-        self.leave(None).ok_or_else(|| self.timed_out(now))
+    fn give_up(&mut self, now: Instant) -> Result<Grant, LockError> {
+        self.leave().ok_or_else(|| self.timed_out(now))
     }
 
-    /// Ends the wait; returns the lock if it was granted, which the table says if the term is not known.
-    fn leave(&mut self, known: Option<Term>) -> Option<Grant<K>> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        let Stage::Queued(place) = stage else { return None };
-        let term = known.or_else(|| self.table.cancel(&place))?;
-        Some(Waiting::into_grant(place, term))
+    /// Ends the wait; returns the lock if it was granted meanwhile.
+    fn leave(&mut self) -> Option<Grant> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Away);
+        let Stage::Queued(waiter) = stage else { return None };
+        let term = waiter.cancel(self.table, self.claims)?;
+        Some(Grant { id: waiter.id(), term })
     }
 
     fn timed_out(&self, now: Instant) -> LockError {
@@ -191,7 +198,7 @@ impl<'a, K: LockKey> Wait<'a, K> {
     }
 
     /// Waits on the calling thread.
-    pub(super) fn block(mut self) -> Result<Grant<K>, LockError> {
+    pub(super) fn block(mut self) -> Result<Grant, LockError> {
         let parker = Parker::new();
         let waker = parker.waker();
         loop {
@@ -205,9 +212,8 @@ impl<'a, K: LockKey> Wait<'a, K> {
 
 impl<K: LockKey> Drop for Wait<'_, K> {
     fn drop(&mut self) {
-        if let Some(grant) = self.leave(None) {
-            let id = grant.id;
-            Lock::from(grant).remove(self.table, id);
+        if let Some(grant) = self.leave() {
+            self.table.release(self.claims, grant.id);
         }
     }
 }
@@ -246,7 +252,7 @@ impl<'a, K: LockKey> AsyncWait<'a, K> {
 impl<K: LockKey> Unpin for AsyncWait<'_, K> {}
 
 impl<K: LockKey> Future for AsyncWait<'_, K> {
-    type Output = Result<Grant<K>, LockError>;
+    type Output = Result<Grant, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -13,6 +13,7 @@ use super::lock::Grant;
 use super::request::{Terms, Waiting};
 use super::sync::{MutexGuard, Ordering, yield_now};
 use super::table::{LockKey, Table};
+use super::waiter::Waiter;
 
 impl<K: LockKey> Table<K> {
     /// Locks the gate, and opens it if its holder is stale. No shard may be locked.
@@ -37,24 +38,24 @@ impl<K: LockKey> Table<K> {
         }
     }
 
-    pub(super) fn enter_whole(&self, terms: Terms, waits: bool) -> Entered<K> {
+    pub(super) fn enter_whole(&self, terms: &Terms, waits: bool) -> Entered<K> {
         let mut after = After::default();
         let mut gate = self.lock_gate(&mut after);
         // From now on, whoever locks a shard comes to the gate.
         self.gated.store(true, Ordering::Relaxed);
-        let id = self.shards[0].0.lock().mint();
+        let id = self.shards[0].lock().mint();
         let entered = if gate.is_idle() && self.is_vacant() {
             let term = Term::start(terms.timeout, || self.now());
-            gate.holder = Some(whole(id, &terms, term));
-            Entered::Granted(Grant { id, claims: Claims::Whole, term, owner: terms.owner })
+            gate.holder = Some(whole(id, terms, term));
+            Entered::Granted(Grant { id, term })
         } else if waits {
-            let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms);
+            let waiting = Waiting::new(id, self.ticket(), Claims::Whole, terms.clone());
             let waiting = Arc::new(waiting);
             after.wake(waiting.look_at(gate.held_until()));
             gate.queue.push_back(waiting.clone());
-            Entered::Waiting(waiting, None)
+            Entered::Waiting(Waiter::Shared(waiting), None)
         } else {
-            Entered::Refused(Claims::Whole, terms)
+            Entered::Refused
         };
         self.unlock_gate(gate, &mut after);
         self.follow_up(after);
@@ -110,7 +111,7 @@ impl<K: LockKey> Table<K> {
     /// Lets the waiters of all keys go on. No shard may be locked.
     fn settle_all(&self, gate: &mut Gate<K>, after: &mut After<K>) {
         for shard in &self.shards {
-            let mut shard = shard.0.lock();
+            let mut shard = shard.lock();
             let queues: Vec<_> = shard.queues().map(|q| (q.hash, q.key.clone())).collect();
             for (hash, key) in &queues {
                 self.settle(&mut shard, Some(gate), (*hash, key), after);
@@ -153,7 +154,7 @@ impl<K: LockKey> Table<K> {
             }
             let mut shard = self.shard(hash);
             let claim = Claim { key, hash, mode: Mode::Exclusive };
-            if self.drop_stale(&mut shard, &claim) {
+            if self.drop_stale(&mut shard, (claim.hash, &claim.key)) {
                 self.settle(&mut shard, Some(gate), (hash, &claim.key), after);
             }
             let is_held =
@@ -176,10 +177,10 @@ impl<K: LockKey> Table<K> {
         if is_stale {
             // Its owner has died while it waited. Whoever goes on opens the gate.
             put_off(gate, after);
-        } else if term.ends != NEVER {
+        } else if term.ends() != NEVER {
             // Everybody else looks again when it goes stale.
             if let Some(second) = gate.queue.front() {
-                after.wake(second.look_at(term.ends));
+                after.wake(second.look_at(term.ends()));
             }
             self.settle_all(gate, after);
         }
@@ -190,12 +191,12 @@ impl<K: LockKey> Table<K> {
         let enough = progress.later.len() + STEPS;
         while progress.unseen > 0 && progress.later.len() < enough {
             let index = progress.unseen - 1;
-            let shard = self.shards[index].0.lock();
+            let shard = self.shards[index].lock();
             let taken = &mut progress.later;
             taken.extend(shard.held().map(|held| (held.key.clone(), held.hash)));
             taken.extend(shard.leases.iter().map(|leased| (leased.key.clone(), leased.hash)));
-            let before = |queue: &&super::shard::Queue<K>| {
-                queue.places.iter().any(|place| place.waiting.ticket < ticket)
+            let before = |queue: &&super::queue::Queue<K>| {
+                queue.places.iter().any(|place| place.ticket() < ticket)
             };
             let awaited = shard.queues().filter(before);
             taken.extend(awaited.map(|queue| (queue.key.clone(), queue.hash)));
@@ -218,7 +219,7 @@ impl<K: LockKey> Table<K> {
     fn is_vacant(&self) -> bool {
         let now = self.now();
         self.shards.iter().all(|shard| {
-            let mut shard = shard.0.lock();
+            let mut shard = shard.lock();
             shard.retain_all(|holder| !self.ends(holder, || now));
             let is_leased = || shard.leases.iter().any(|leased| leased.is_live(now));
             shard.held().next().is_none() && shard.has_no_queue() && !is_leased()
