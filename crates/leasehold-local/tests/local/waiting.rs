@@ -1,12 +1,14 @@
 //! Waiting: order, wake-ups, cancellation, attempts, time-outs.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use std::time::Duration;
 
 use leasehold_core::{Clock, ManualClock, Mode};
-use leasehold_local::locks::{Keys, LocalLocks, LockError, LocksConfig, Options};
+use leasehold_local::locks::{Keys, LocalLocks, LockError, LocksConfig, Options, ReleaseOutcome};
 
 use crate::common::*;
 
@@ -87,6 +89,72 @@ fn a_cancelled_waiter_leaves_no_trace_and_the_next_gets_its_turn() {
     // It had been granted the key, and passes it on.
     drop(first);
     drop(third.done().unwrap());
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_lock_that_ended_before_its_waiter_learned_of_it_is_asked_for_anew() {
+    let (locks, _clock) = manual();
+    let guard = locks.try_acquire("a", &once()).unwrap();
+    let mut waiter = waits(&locks, "a", patient());
+    drop(guard);
+    assert_eq!(locks.force_release("a").unwrap(), 1);
+    let other = locks.try_acquire("a", &once()).unwrap();
+    assert!(waiter.poll().is_pending());
+    assert_eq!(entry(&locks, "a").waiters, 1);
+    drop(other);
+    assert_eq!(waiter.done().unwrap().release(), ReleaseOutcome::Released);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waiter_that_moved_to_another_task_is_woken_there() {
+    struct Counts(AtomicU32);
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (locks, _clock) = manual();
+    let guard = locks.try_acquire("a", &once()).unwrap();
+    let options = patient();
+    let mut waiter = Box::pin(locks.acquire("a", &options));
+    let [before, now] = [(); 2].map(|()| Arc::new(Counts(AtomicU32::new(0))));
+    for task in [&before, &now] {
+        let waker = Waker::from(task.clone());
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(guard);
+    assert_eq!([before, now].map(|task| task.0.load(Ordering::SeqCst)), [0, 1]);
+    drop(waiter);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waker_whose_end_calls_the_table_is_not_dropped_under_a_mutex() {
+    struct Calls(LocalLocks<&'static str>);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            assert!(self.0.try_acquire("a", &once()).is_err());
+        }
+    }
+    let (locks, _clock) = manual();
+    // Nobody looks at a clock, which would keep wakers, too.
+    let guard = locks.try_acquire("a", &once().never_stale()).unwrap();
+    let options = Options::new().never_stale().retry_forever();
+    let mut first = Box::pin(locks.acquire("a", &options));
+    let mut poll = || {
+        let waker = Waker::from(Arc::new(Calls(locks.clone())));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    };
+    poll();
+    // Replaces the first waker, then takes the second out of the queue.
+    poll();
+    drop(first);
+    drop(guard);
     assert!(locks.is_empty());
 }
 
