@@ -60,6 +60,7 @@ mod forgetting;
 mod frame;
 mod gate;
 mod guard;
+mod held;
 mod holder;
 mod kept;
 mod keys;

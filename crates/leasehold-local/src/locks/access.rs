@@ -144,7 +144,7 @@ impl<K: LockKey> Table<K> {
         let mut removed = 0;
         let mut access = self.access(claims);
         for claim in claims {
-            access.shard(claim).retain(claim.hash, &claim.key, |holder| {
+            access.shard(claim).held.retain(claim.hash, &claim.key, |holder| {
                 let goes = holder.state != State::Reserved && gone(holder);
                 if goes {
                     self.kept.forget(holder);
@@ -208,7 +208,7 @@ impl<K: LockKey> Table<K> {
         if granted.is_none() {
             for claim in claims {
                 let shard = access.shard(claim);
-                shard.retain(claim.hash, &claim.key, |holder| holder.id != id);
+                shard.held.retain(claim.hash, &claim.key, |holder| holder.id != id);
                 left.extend(shard.dequeue(claim, id));
                 access.settle(claim);
             }

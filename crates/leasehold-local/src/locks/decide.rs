@@ -220,7 +220,7 @@ impl Access<'_, Key> {
     fn drop_place(&mut self, place: &Place) {
         for claim in place.claims.keyed() {
             let shard = self.shard(claim);
-            shard.retain(claim.hash, &claim.key, |holder| holder.id != place.id);
+            shard.held.retain(claim.hash, &claim.key, |holder| holder.id != place.id);
             drop(shard.dequeue(claim, place.id));
         }
     }

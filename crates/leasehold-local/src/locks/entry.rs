@@ -58,7 +58,7 @@ impl<K: LockKey> Table<K> {
         }
         for shard in &self.shards {
             let shard = shard.lock();
-            for held in shard.held() {
+            for held in shard.held.iter() {
                 let queue = shard.queue(held.hash, &held.key);
                 let waiters = queue.map_or(0, |queue| queue.places.len());
                 let holders = held.holders.all().iter().filter(|one| one.state != State::Reserved);
@@ -76,7 +76,7 @@ impl<K: LockKey> Table<K> {
         let idle = self.gate.lock().is_idle();
         let is_free = |shard: &Slot<K>| {
             let shard = shard.lock();
-            shard.held().next().is_none() && shard.leases.is_empty() && shard.has_no_queue()
+            shard.held.iter().next().is_none() && shard.leases.is_empty() && shard.has_no_queue()
         };
         idle && self.shards.iter().all(is_free) && self.kept.is_empty()
     }

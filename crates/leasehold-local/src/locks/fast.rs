@@ -100,7 +100,7 @@ impl<K: LockKey> Table<K> {
             if shard.leases.has(claim) || !shard.add_if_admitted(claim, holder) {
                 for claim in &claims[..at] {
                     let shard = shard_at(&mut shards, self.index(claim.hash));
-                    shard.retain(claim.hash, &claim.key, |holder| holder.id != id);
+                    shard.held.retain(claim.hash, &claim.key, |holder| holder.id != id);
                 }
                 return None;
             }

@@ -14,16 +14,19 @@ use super::table::LockKey;
 ///
 /// It borrows nothing: it can be stored, sent to another thread and held across an `.await`.
 #[must_use = "the lock is released when its guard is dropped"]
+#[repr(C)]
 pub struct Guard<K: LockKey> {
-    anchor: Anchor<K>,
     held: Option<Lock<K>>,
     id: LockId,
+    /// Last in memory: a guard is moved as soon as this is written, and a processor waits where one move reads what several writes
+    /// have just written.
+    anchor: Anchor<K>,
 }
 
 impl<K: LockKey> Guard<K> {
     #[inline]
-    pub(super) fn new(anchor: Anchor<K>, id: LockId, lock: Lock<K>) -> Self {
-        Self { anchor, id, held: Some(lock) }
+    pub(super) fn new(anchor: &Anchor<K>, id: LockId, lock: Lock<K>) -> Self {
+        Self { held: Some(lock), id, anchor: anchor.clone() }
     }
 
     /// The number of the lock.

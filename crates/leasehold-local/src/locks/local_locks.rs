@@ -288,7 +288,7 @@ impl<K: LockKey> LocalLocks<K> {
         }
         let index = claims.keyed().first().map_or(0, |claim| self.table().index(claim.hash));
         let lock = Lock { claims, ends: term.ends(), owner: terms.owner };
-        Guard::new(self.0.anchors[index].clone(), id, lock)
+        Guard::new(&self.0.anchors[index], id, lock)
     }
 }
 

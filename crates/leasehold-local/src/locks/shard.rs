@@ -3,8 +3,8 @@ use std::num::NonZeroU64;
 use std::task::Waker;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
+use super::held::HeldKeys;
 use super::holder::{Holder, Holders, LockId, State, Term};
 use super::keys::Claim;
 use super::leases::Leases;
@@ -26,29 +26,16 @@ pub(super) struct Slot<K> {
 ///
 /// A key is in `held` only while somebody holds or reserves it, in `leases` only while a store has a record of it, and in
 /// `queues` only while somebody waits for it.
+///
+/// The order of the fields is that of the memory: what each lock changes is beside the mutex.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Shard<K> {
-    held: HashTable<Held<K>>,
+    next_id: NonZeroU64,
+    pub(super) held: HeldKeys<K>,
     pub(super) leases: Leases<K>,
     queues: HashTable<Queue<K>>,
-    next_id: NonZeroU64,
     id_step: u64,
-}
-
-/// A key that is held.
-#[derive(Debug)]
-pub(super) struct Held<K> {
-    pub(super) key: K,
-    pub(super) hash: u64,
-    pub(super) holders: Holders,
-}
-
-/// How far a sweep of the shard is.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cursor {
-    next: usize,
-    /// How many buckets the map had.
-    buckets: usize,
 }
 
 impl<K> Slot<K> {
@@ -75,7 +62,7 @@ impl<K: Eq + Clone> Shard<K> {
     pub(super) fn new(index: usize, shards: usize) -> Self {
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         Self {
-            held: HashTable::new(),
+            held: HeldKeys::default(),
             leases: Leases::default(),
             queues: HashTable::new(),
             next_id: NonZeroU64::MIN.saturating_add(number(index)),
@@ -96,8 +83,7 @@ impl<K: Eq + Clone> Shard<K> {
     }
 
     pub(super) fn holders(&self, claim: &Claim<K>) -> Option<&Holders> {
-        let held = self.held.find(claim.hash, |held| held.key == claim.key);
-        held.map(|held| &held.holders)
+        self.held.holders(claim.hash, &claim.key)
     }
 
     /// The term of a lock, if it holds the key.
@@ -107,8 +93,7 @@ impl<K: Eq + Clone> Shard<K> {
     }
 
     pub(super) fn holders_mut(&mut self, claim: &Claim<K>) -> Option<&mut Holders> {
-        let held = self.held.find_mut(claim.hash, |held| held.key == claim.key);
-        held.map(|held| &mut held.holders)
+        self.held.holders_mut(claim.hash, &claim.key)
     }
 
     /// C9: whether the holders admit one more in this mode, whoever waits.
@@ -122,61 +107,32 @@ impl<K: Eq + Clone> Shard<K> {
         claim: &Claim<K>,
         holder: impl FnOnce() -> Holder,
     ) -> bool {
-        match self.entry(claim) {
-            Entry::Occupied(mut held) => {
-                let admitted = held.get().holders.admit(claim.mode);
-                if admitted {
-                    held.get_mut().holders.push(holder());
-                }
-                admitted
+        if let Some(holders) = self.held.holders_mut(claim.hash, &claim.key) {
+            let admitted = holders.admit(claim.mode);
+            if admitted {
+                holders.push(holder());
             }
-            Entry::Vacant(free) => {
-                let holders = Holders::One(holder());
-                free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
-                true
-            }
+            return admitted;
         }
+        self.held.insert(claim.key.clone(), claim.hash, holder());
+        true
     }
 
     /// Adds a holder that the present ones admit.
     pub(super) fn add(&mut self, claim: &Claim<K>, holder: Holder) {
-        match self.entry(claim) {
-            Entry::Occupied(mut held) => held.get_mut().holders.push(holder),
-            Entry::Vacant(free) => {
-                let holders = Holders::One(holder);
-                free.insert(Held { key: claim.key.clone(), hash: claim.hash, holders });
-            }
-        }
-    }
-
-    fn entry(&mut self, claim: &Claim<K>) -> Entry<'_, Held<K>> {
-        self.held.entry(claim.hash, |held| held.key == claim.key, |held| held.hash)
-    }
-
-    /// Keeps those holders of a key that `keep` selects.
-    pub(super) fn retain(&mut self, hash: u64, key: &K, keep: impl FnMut(&Holder) -> bool) {
-        if let Ok(mut held) = self.held.find_entry(hash, |held| held.key == *key) {
-            if held.get_mut().holders.retain(keep) {
-                held.remove();
-                trim(&mut self.held, |held| held.hash);
-            }
+        match self.held.holders_mut(claim.hash, &claim.key) {
+            Some(holders) => holders.push(holder),
+            None => self.held.insert(claim.key.clone(), claim.hash, holder),
         }
     }
 
     /// Removes the holder of a lock, and says whether it was there.
     pub(super) fn remove(&mut self, claim: &Claim<K>, id: LockId) -> bool {
-        let Ok(mut held) = self.held.find_entry(claim.hash, |held| held.key == claim.key) else {
-            return false;
-        };
         let mut found = false;
-        let is_free = held.get_mut().holders.retain(|holder| {
+        self.held.retain(claim.hash, &claim.key, |holder| {
             found |= holder.id == id;
             holder.id != id
         });
-        if is_free {
-            held.remove();
-            trim(&mut self.held, |held| held.hash);
-        }
         found
     }
 
@@ -189,8 +145,8 @@ impl<K: Eq + Clone> Shard<K> {
         id: LockId,
         term: impl FnOnce(&Terms) -> Term,
     ) -> Option<(Option<Waker>, Term)> {
-        let held = self.held.find_mut(claim.hash, |held| held.key == claim.key)?;
-        let Holders::One(holder) = &mut held.holders else { return None };
+        let holders = self.held.holders_mut(claim.hash, &claim.key)?;
+        let Holders::One(holder) = holders else { return None };
         let queue = self.queues.find_entry(claim.hash, |queue| queue.key == claim.key);
         let mut queue = queue.ok().filter(|_| holder.id == id)?;
         let Place::Alone(next) = queue.get().places.front()? else { return None };
@@ -205,47 +161,6 @@ impl<K: Eq + Clone> Shard<K> {
         let term = term(&next.terms);
         *holder = next.terms.holder(next.id, &next.claim, State::Held, term);
         Some((next.waker, term))
-    }
-
-    /// Keeps those holders of all keys that `keep` selects.
-    pub(super) fn retain_all(&mut self, mut keep: impl FnMut(&Holder) -> bool) {
-        self.held.retain(|held| !held.holders.retain(&mut keep));
-    }
-
-    /// Drops those holders that `gone` selects among the next `batch` keys from `from` on. `changed` gets
-    /// each key that lost one. Returns where to go on.
-    pub(super) fn sweep(
-        &mut self,
-        from: Cursor,
-        batch: usize,
-        mut gone: impl FnMut(&Holder) -> bool,
-        mut changed: impl FnMut(u64, &K),
-    ) -> Option<Cursor> {
-        let mut looked_at = 0;
-        let buckets = self.held.num_buckets();
-        // Keys are elsewhere once the map has grown or shrunk.
-        let first = if from.buckets == buckets { from.next } else { 0 };
-        for index in first..buckets {
-            if looked_at == batch {
-                return Some(Cursor { next: index, buckets });
-            }
-            let Ok(mut held) = self.held.get_bucket_entry(index) else { continue };
-            looked_at += 1;
-            let mut any = false;
-            let is_free = held.get_mut().holders.retain(|holder| {
-                let gone = gone(holder);
-                any |= gone;
-                !gone
-            });
-            if any {
-                changed(held.get().hash, &held.get().key);
-            }
-            if is_free {
-                held.remove();
-            }
-        }
-        trim(&mut self.held, |held| held.hash);
-        None
     }
 
     pub(super) fn queue(&self, hash: u64, key: &K) -> Option<&Queue<K>> {
@@ -303,11 +218,6 @@ impl<K: Eq + Clone> Shard<K> {
         let places = &self.queue(claim.hash, &claim.key)?.places;
         let index = places.iter().position(|place| place.id() == id)?;
         self.remove_place(claim.hash, &claim.key, index)
-    }
-
-    /// All keys that are held.
-    pub(super) fn held(&self) -> impl Iterator<Item = &Held<K>> {
-        self.held.iter()
     }
 
     /// All keys that somebody waits for.

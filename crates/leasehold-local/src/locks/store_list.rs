@@ -89,7 +89,7 @@ impl StoreTable {
             let leased = shard.leases.iter().filter(|leased| is_wanted(leased));
             leased.for_each(|leased| batch.add(&leased.key));
             if locked {
-                shard.held().for_each(|held| batch.add(&held.key));
+                shard.held.iter().for_each(|held| batch.add(&held.key));
             }
         }
         batch.first.into_sorted_vec()

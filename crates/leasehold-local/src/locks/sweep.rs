@@ -2,8 +2,8 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::Clock;
 
+use super::held::Cursor;
 use super::holder::Instant;
-use super::shard::Cursor;
 use super::sweeper::{Sweeper, Timed};
 use super::sweeps::Swept;
 use super::sync::{Ordering, isolate};
@@ -54,7 +54,7 @@ impl<K: LockKey> Table<K> {
                     swept.removed += u64::from(ends);
                     ends
                 };
-                from = shard.sweep(start, self.sweeps.batch, gone, |hash, key: &K| {
+                from = shard.held.sweep(start, self.sweeps.batch, gone, |hash, key: &K| {
                     if has_queue {
                         awaited.push((hash, key.clone()));
                     }

@@ -98,7 +98,7 @@ impl<K: LockKey> Table<K> {
     /// Drops the stale holders of a key, and says whether there were any.
     pub(super) fn drop_stale(&self, shard: &mut Shard<K>, (hash, key): (u64, &K)) -> bool {
         let mut any = false;
-        shard.retain(hash, key, |holder| {
+        shard.held.retain(hash, key, |holder| {
             let ends = self.ends(holder, || self.now());
             any |= ends;
             !ends

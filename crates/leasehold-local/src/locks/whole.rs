@@ -193,7 +193,7 @@ impl<K: LockKey> Table<K> {
             let index = progress.unseen - 1;
             let shard = self.shards[index].lock();
             let taken = &mut progress.later;
-            taken.extend(shard.held().map(|held| (held.key.clone(), held.hash)));
+            taken.extend(shard.held.iter().map(|held| (held.key.clone(), held.hash)));
             taken.extend(shard.leases.iter().map(|leased| (leased.key.clone(), leased.hash)));
             let before = |queue: &&super::queue::Queue<K>| {
                 queue.places.iter().any(|place| place.ticket() < ticket)
@@ -220,9 +220,9 @@ impl<K: LockKey> Table<K> {
         let now = self.now();
         self.shards.iter().all(|shard| {
             let mut shard = shard.lock();
-            shard.retain_all(|holder| !self.ends(holder, || now));
+            shard.held.retain_all(|holder| !self.ends(holder, || now));
             let is_leased = || shard.leases.iter().any(|leased| leased.is_live(now));
-            shard.held().next().is_none() && shard.has_no_queue() && !is_leased()
+            shard.held.iter().next().is_none() && shard.has_no_queue() && !is_leased()
         })
     }
 }

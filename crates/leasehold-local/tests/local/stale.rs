@@ -166,6 +166,42 @@ fn a_sweep_removes_stale_locks_in_batches_and_counts_them() {
 }
 
 #[test]
+fn stale_keys_keep_nobody_from_the_whole_table() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).shards(1);
+    let locks: LocalLocks<u32> = LocalLocks::with_config(config).unwrap();
+    let _overran = [0, 1].map(|key| locks.try_acquire(key, &short()).unwrap());
+    assert!(locks.try_acquire_all(&once()).is_err());
+    clock.advance(SECOND);
+    assert_eq!(locks.try_acquire_all(&once()).unwrap().release(), ReleaseOutcome::Released);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_batch_of_one_key_looks_at_one_key() {
+    let clock = ManualClock::new();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(1).sweep_never();
+    let locks: LocalLocks<u32> = LocalLocks::with_config(config.shards(1)).unwrap();
+    for stale in 0..4 {
+        for key in 0..3 {
+            let options = if key < stale { short() } else { patient() };
+            locks.try_acquire(key, &options).unwrap().keep();
+        }
+        clock.advance(SECOND);
+        let swept = locks.sweep();
+        assert_eq!(swept.removed, u64::from(stale), "{swept:?}");
+        assert!(
+            (3..=4).contains(&swept.batches),
+            "a batch for each key, and perhaps an empty one: {swept:?}"
+        );
+        for entry in locks.entries() {
+            assert_eq!(locks.release(entry.id), ReleaseOutcome::Released);
+        }
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
 fn a_sweep_misses_no_lock_while_others_make_the_table_smaller() {
     let clock = ManualClock::new();
     let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(1).sweep_never();

@@ -38,6 +38,31 @@ fn ids_are_never_used_twice() {
 }
 
 #[test]
+fn a_shard_knows_each_of_its_keys_whichever_is_unlocked_first() {
+    for first in 0..3 {
+        let config = LocksConfig::new().shards(1);
+        let locks: LocalLocks<u32> = LocalLocks::with_config(config).unwrap();
+        let shared = |key| locks.try_acquire(Keys::shared(key), &once());
+        let mut guards = vec![shared(0).unwrap(), shared(1).unwrap(), shared(2).unwrap()];
+        drop(guards.remove(first as usize));
+        let left: Vec<_> = (0..3).filter(|key| *key != first).collect();
+        for key in &left {
+            assert!(refused(locks.try_acquire(*key, &once())), "{key} of {left:?}");
+            guards.push(shared(*key).unwrap());
+        }
+        let anew = locks.try_acquire(first, &once()).unwrap();
+        assert!(refused(shared(first)));
+        assert_eq!(held(&locks).len(), 5, "two readers of {left:?} each, and {first}");
+        assert!(refused(locks.try_acquire_all(&once())));
+        guards.push(anew);
+        for guard in guards {
+            assert_eq!(guard.release(), ReleaseOutcome::Released);
+        }
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
 fn several_keys_are_locked_all_or_none() {
     let locks = Locks::new();
     let b = locks.try_acquire("b", &once()).unwrap();
