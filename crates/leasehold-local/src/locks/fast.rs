@@ -116,7 +116,7 @@ impl<K: LockKey> Table<K> {
             drop(shard);
             return self.remove_keys(std::slice::from_ref(claim), |holder| holder.id == id) > 0;
         }
-        if !shard.has_no_queue() && !self.barging && shard.leases.is_empty() {
+        if !shard.has_no_queue() && shard.leases.is_empty() {
             let start = |terms: &Terms| Term::start(terms.timeout, || self.now());
             if let Some((waker, term)) = shard.hand_over(claim, id, start) {
                 self.pass_on(shard, claim, waker, term);

@@ -178,27 +178,25 @@ fn stale_keys_keep_nobody_from_the_whole_table() {
 }
 
 #[test]
-fn a_batch_of_one_key_looks_at_one_key() {
+fn two_keys_fill_a_batch_of_two() {
     let clock = ManualClock::new();
-    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(1).sweep_never();
-    let locks: LocalLocks<u32> = LocalLocks::with_config(config.shards(1)).unwrap();
-    for stale in 0..4 {
-        for key in 0..3 {
-            let options = if key < stale { short() } else { patient() };
-            locks.try_acquire(key, &options).unwrap().keep();
+    let config = LocksConfig::new().clock(Arc::new(clock.clone())).sweep_batch(2).sweep_never();
+    let mut batches = 0;
+    for _ in 0..30 {
+        let locks: LocalLocks<u32> = LocalLocks::with_config(config.clone().shards(1)).unwrap();
+        for key in 0..2 {
+            locks.try_acquire(key, &short()).unwrap().keep();
         }
         clock.advance(SECOND);
         let swept = locks.sweep();
-        assert_eq!(swept.removed, u64::from(stale), "{swept:?}");
-        assert!(
-            (3..=4).contains(&swept.batches),
-            "a batch for each key, and perhaps an empty one: {swept:?}"
-        );
-        for entry in locks.entries() {
-            assert_eq!(locks.release(entry.id), ReleaseOutcome::Released);
-        }
+        assert_eq!(swept.removed, 2);
+        batches += swept.batches;
         assert!(locks.is_empty());
     }
+    assert!(
+        batches > 30,
+        "there is an empty batch behind a full one, unless its last key is in the last place of the map"
+    );
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn a_waiting_writer_is_not_starved_by_readers() {
     let reader = locks.try_acquire(Keys::shared("a"), &once()).unwrap();
     let writer = waits(&locks, "a", patient());
     assert!(locks.try_acquire(Keys::shared("a"), &once()).is_err());
+    assert!(locks.try_acquire(Keys::all_shared(["a", "b"]), &once()).is_err());
     let readers = [(); 2].map(|()| waits(&locks, Keys::shared("a"), patient()));
     drop(reader);
     let written = writer.done().unwrap();
