@@ -5,6 +5,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use dashmap::DashMap;
+
 use super::subjects::{self, Subject};
 use crate::measure::{float, median, now, ratio};
 
@@ -23,6 +25,10 @@ pub(crate) fn run() {
          slices of a {SLICES}th of {PAIRS} keys. Figures are medians of {} slices, after one pass that does not count; ratios are within a slice.\n",
         PASSES * SLICES
     );
+    println!(
+        "While one key is locked by `dashmap`, {} of 1,000 others cannot be locked.\n",
+        locked_with_another()
+    );
     println!("| keys at a time | threads | keys | | ns per pair | as a multiple of the first |");
     println!("|---|---|---|---|---|---|");
     for at_once in [1, 4] {
@@ -33,6 +39,13 @@ pub(crate) fn run() {
         }
     }
     println!();
+}
+
+/// How many of 1,000 keys a map's entry keeps locked beside its own.
+fn locked_with_another() -> usize {
+    let map = DashMap::<u64, ()>::new();
+    let _entry = map.entry(0);
+    (1..=1_000).filter(|key| map.try_entry(*key).is_none()).count()
 }
 
 fn row(at_once: u64, threads: u64, keys: u64) {
