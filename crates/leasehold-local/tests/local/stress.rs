@@ -1,11 +1,10 @@
 //! Tasks and threads on few keys, with random cancellations: the counters are exact, and nothing remains.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Clock, Mode, Random};
-use leasehold_driver::SystemClock;
+use leasehold_core::{Mode, Random};
 use leasehold_local::locks::{Guard, Keys, LocalLocks, LocksConfig, Options};
 
 use crate::common::*;
@@ -13,6 +12,7 @@ use crate::common::*;
 const KEYS: u64 = 100;
 const TASKS: u64 = 64;
 const THREADS: u64 = 8;
+const GRANTS: u64 = 1_000_000;
 
 struct Stress {
     locks: LocalLocks<u64>,
@@ -22,10 +22,13 @@ struct Stress {
     written: AtomicU64,
     granted: AtomicU64,
     given_up: AtomicU64,
-    stop: AtomicBool,
 }
 
 impl Stress {
+    fn goes_on(&self) -> bool {
+        self.granted.load(Ordering::Relaxed) < GRANTS
+    }
+
     /// Adds one to what an exclusive holder protects, in two steps that others would mix up.
     fn write(&self, keys: impl Iterator<Item = u64>) {
         for key in keys {
@@ -75,14 +78,13 @@ fn ask(random: &mut Random) -> Asked {
     }
 }
 
-fn run_for(time: Duration, config: LocksConfig) {
+fn grant_a_million(config: LocksConfig) {
     let stress = Arc::new(Stress {
         locks: LocalLocks::with_config(config).expect("it is in range"),
         counters: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
         written: AtomicU64::new(0),
         granted: AtomicU64::new(0),
         given_up: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
     });
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_time().build().expect("threads can be started");
@@ -94,10 +96,6 @@ fn run_for(time: Duration, config: LocksConfig) {
             let stress = &stress;
             threads.spawn(move || thread(stress, Random::from_seed(TASKS + seed)));
         }
-        let clock = SystemClock::new();
-        let end = clock.now() + time;
-        runtime.block_on(clock.sleep_until(end));
-        stress.stop.store(true, Ordering::Relaxed);
     });
     runtime.block_on(async {
         for task in tasks {
@@ -109,12 +107,12 @@ fn run_for(time: Duration, config: LocksConfig) {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (granted, given_up) = (count(&stress.granted), count(&stress.given_up));
     println!("{granted} locks granted, {given_up} requests given up, {sum} keys written");
-    assert!(granted > 1_000 && given_up > 100, "{granted} granted, {given_up} given up");
+    assert!(given_up > 10_000, "{given_up} given up");
     assert!(stress.locks.is_empty());
 }
 
 fn thread(stress: &Stress, mut random: Random) {
-    while !stress.stop.load(Ordering::Relaxed) {
+    while stress.goes_on() {
         let options = match below(&mut random, 4) {
             0 => Options::new().retries(1).interval_by(|_| MS / 10),
             _ => patient(),
@@ -132,7 +130,7 @@ fn thread(stress: &Stress, mut random: Random) {
 }
 
 async fn task(stress: Arc<Stress>, mut random: Random) {
-    while !stress.stop.load(Ordering::Relaxed) {
+    while stress.goes_on() {
         let asked = ask(&mut random);
         let (options, writes) = (patient(), asked.writes());
         let request = async {
@@ -182,10 +180,10 @@ fn finish(stress: &Stress, got: Option<Guard<u64>>, writes: Vec<u64>) {
 
 #[test]
 fn tasks_and_threads_with_random_cancellations_leave_exact_counters_and_nothing_else() {
-    run_for(10 * SECOND, LocksConfig::new());
+    grant_a_million(LocksConfig::new());
 }
 
 #[test]
 fn the_same_holds_where_newcomers_overtake() {
-    run_for(3 * SECOND, LocksConfig::new().barging(true));
+    grant_a_million(LocksConfig::new().barging(true));
 }
