@@ -195,13 +195,13 @@ impl Access<'_, Key> {
         let holders = self.shard(claim).holders(claim);
         let others = holders.into_iter().flat_map(|holders| holders.all());
         let others = others.filter(|holder| Some(holder.id) != except);
-        records.extend(others.map(|holder| lock(holder.mode, holder.term.ends(), now)));
+        records.extend(others.map(|holder| lock(holder.mode(), holder.term.ends(), now)));
     }
 
     /// Adds the lock of the whole table.
     fn add_whole(&mut self, now: Now, records: &mut Vec<Record>) {
         let holder: Option<&Holder> = self.gate.as_ref().and_then(|gate| gate.holder.as_ref());
-        records.extend(holder.map(|holder| lock(holder.mode, holder.term.ends(), now)));
+        records.extend(holder.map(|holder| lock(holder.mode(), holder.term.ends(), now)));
     }
 
     fn drop_stale(&mut self, claim: &Claim<Key>) {

@@ -1,3 +1,4 @@
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use leasehold_core::Mode;
@@ -35,7 +36,7 @@ impl<K: LockKey> Entry<K> {
         let now = nanos(table.clock.now());
         Self {
             key,
-            mode: holder.mode,
+            mode: holder.mode(),
             id: holder.id,
             owner: holder.owner.clone(),
             age: holder.term.began().map(|began| Duration::from_nanos(now.saturating_sub(began))),
@@ -59,7 +60,7 @@ impl<K: LockKey> Table<K> {
         for shard in &self.shards {
             let shard = shard.lock();
             for held in shard.held.iter() {
-                let queue = shard.queue(held.hash, &held.key);
+                let queue = shard.queue(self.hasher.hash_one(&held.key), &held.key);
                 let waiters = queue.map_or(0, |queue| queue.places.len());
                 let holders = held.holders.all().iter().filter(|one| one.state != State::Reserved);
                 entries.extend(

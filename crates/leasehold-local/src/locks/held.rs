@@ -9,19 +9,25 @@ use super::room::trim;
 #[derive(Debug)]
 pub(super) struct Held<K> {
     pub(super) key: K,
-    pub(super) hash: u64,
     pub(super) holders: Holders,
+}
+
+/// A key that is held, with its hash.
+#[derive(Debug)]
+struct Hashed<K> {
+    hash: u64,
+    held: Held<K>,
 }
 
 /// The keys of a shard that are held.
 ///
 /// One of them has its place beside the mutex of the shard. Mostly there is no other, and then a lock does not touch the memory of
-/// the map: what two processors pass to each other is the shard itself.
+/// the map: what two processors pass to each other is the shard itself, and of that one cache line if a key is as small as a number.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct HeldKeys<K> {
     one: Option<Held<K>>,
-    others: HashTable<Held<K>>,
+    others: HashTable<Hashed<K>>,
 }
 
 /// How far a sweep of the keys is.
@@ -43,37 +49,37 @@ impl<K: Eq> HeldKeys<K> {
     #[inline]
     pub(super) fn holders(&self, hash: u64, key: &K) -> Option<&Holders> {
         if let Some(one) = &self.one {
-            if one.is(hash, key) {
+            if one.key == *key {
                 return Some(&one.holders);
             }
         }
         if self.others.is_empty() {
             return None;
         }
-        self.others.find(hash, |held| held.key == *key).map(|held| &held.holders)
+        self.others.find(hash, |one| one.held.key == *key).map(|one| &one.held.holders)
     }
 
     #[inline]
     pub(super) fn holders_mut(&mut self, hash: u64, key: &K) -> Option<&mut Holders> {
         if let Some(one) = &mut self.one {
-            if one.is(hash, key) {
+            if one.key == *key {
                 return Some(&mut one.holders);
             }
         }
         if self.others.is_empty() {
             return None;
         }
-        self.others.find_mut(hash, |held| held.key == *key).map(|held| &mut held.holders)
+        self.others.find_mut(hash, |one| one.held.key == *key).map(|one| &mut one.held.holders)
     }
 
     /// Adds a key that is not held.
     #[inline]
     pub(super) fn insert(&mut self, key: K, hash: u64, holder: Holder) {
-        let held = Held { key, hash, holders: Holders::One(holder) };
+        let held = Held { key, holders: Holders::One(holder) };
         if self.one.is_none() {
             self.one = Some(held);
         } else {
-            self.others.insert_unique(hash, held, |held| held.hash);
+            self.others.insert_unique(hash, Hashed { hash, held }, |one| one.hash);
         }
     }
 
@@ -81,17 +87,17 @@ impl<K: Eq> HeldKeys<K> {
     #[inline]
     pub(super) fn retain(&mut self, hash: u64, key: &K, keep: impl FnMut(&Holder) -> bool) {
         if let Some(one) = &mut self.one {
-            if one.is(hash, key) {
+            if one.key == *key {
                 if one.holders.retain(keep) {
                     self.one = None;
                 }
                 return;
             }
         }
-        if let Ok(mut held) = self.others.find_entry(hash, |held| held.key == *key) {
-            if held.get_mut().holders.retain(keep) {
-                held.remove();
-                trim(&mut self.others, |held| held.hash);
+        if let Ok(mut found) = self.others.find_entry(hash, |one| one.held.key == *key) {
+            if found.get_mut().held.holders.retain(keep) {
+                found.remove();
+                trim(&mut self.others, |one| one.hash);
             }
         }
     }
@@ -99,7 +105,7 @@ impl<K: Eq> HeldKeys<K> {
     /// Keeps those holders of all keys that `keep` selects.
     pub(super) fn retain_all(&mut self, mut keep: impl FnMut(&Holder) -> bool) {
         self.one.take_if(|held| held.holders.retain(&mut keep));
-        self.others.retain(|held| !held.holders.retain(&mut keep));
+        self.others.retain(|one| !one.held.holders.retain(&mut keep));
     }
 
     /// Drops those holders that `gone` selects among the next `batch` keys from `from` on. `changed` gets
@@ -109,7 +115,7 @@ impl<K: Eq> HeldKeys<K> {
         from: Cursor,
         batch: usize,
         mut gone: impl FnMut(&Holder) -> bool,
-        mut changed: impl FnMut(u64, &K),
+        mut changed: impl FnMut(&K),
     ) -> Option<Cursor> {
         let mut is_free = |held: &mut Held<K>| {
             let mut any = false;
@@ -119,7 +125,7 @@ impl<K: Eq> HeldKeys<K> {
                 !gone
             });
             if any {
-                changed(held.hash, &held.key);
+                changed(&held.key);
             }
             is_free
         };
@@ -136,25 +142,18 @@ impl<K: Eq> HeldKeys<K> {
                 self.one.take_if(&mut is_free);
                 continue;
             };
-            let Ok(mut held) = self.others.get_bucket_entry(bucket) else { continue };
+            let Ok(mut found) = self.others.get_bucket_entry(bucket) else { continue };
             looked_at += 1;
-            if is_free(held.get_mut()) {
-                held.remove();
+            if is_free(&mut found.get_mut().held) {
+                found.remove();
             }
         }
-        trim(&mut self.others, |held| held.hash);
+        trim(&mut self.others, |one| one.hash);
         None
     }
 
     /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Held<K>> {
-        self.one.iter().chain(&self.others)
-    }
-}
-
-impl<K: Eq> Held<K> {
-    #[inline]
-    fn is(&self, hash: u64, key: &K) -> bool {
-        self.hash == hash && self.key == *key
+        self.one.iter().chain(self.others.iter().map(|one| &one.held))
     }
 }

@@ -81,12 +81,15 @@ impl Term {
 }
 
 /// One lock on one key.
+///
+/// Its mode is kept in parts, which leave the room for its state.
 #[derive(Debug, Clone)]
 pub(super) struct Holder {
     pub(super) id: LockId,
-    pub(super) mode: Mode,
     pub(super) term: Term,
     pub(super) owner: Option<Owner>,
+    max: Option<NonZeroU32>,
+    is_shared: bool,
     pub(super) state: State,
 }
 
@@ -101,6 +104,24 @@ pub(super) enum State {
 }
 
 impl Holder {
+    pub(super) fn new(
+        id: LockId,
+        mode: Mode,
+        term: Term,
+        owner: Option<Owner>,
+        state: State,
+    ) -> Self {
+        let (is_shared, max) = match mode {
+            Mode::Exclusive => (false, None),
+            Mode::Shared { max } => (true, max),
+        };
+        Self { id, term, owner, max, is_shared, state }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        if self.is_shared { Mode::Shared { max: self.max } } else { Mode::Exclusive }
+    }
+
     /// True if it no longer excludes others: its term or its owner has ended (C6: at exactly its term).
     pub(super) fn is_stale(&self, now: impl FnOnce() -> Instant) -> bool {
         self.state != State::Reserved
@@ -145,7 +166,7 @@ impl Holders {
         let Mode::Shared { max } = mode else { return false };
         let all = self.all();
         let below = |max: NonZeroU32| usize::try_from(max.get()).is_ok_and(|max| all.len() < max);
-        all.first().is_some_and(|holder| holder.mode.is_shared()) && max.is_none_or(below)
+        all.first().is_some_and(|holder| holder.is_shared) && max.is_none_or(below)
     }
 
     /// Keeps the holders that `keep` selects; true if none is left, and then the whole is to be dropped.

@@ -21,7 +21,7 @@ impl Terms {
         state: State,
         term: Term,
     ) -> Holder {
-        Holder { id, mode: claim.mode, term, owner: self.owner.clone(), state }
+        Holder::new(id, claim.mode, term, self.owner.clone(), state)
     }
 }
 

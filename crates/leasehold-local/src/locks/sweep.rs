@@ -1,3 +1,4 @@
+use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::Clock;
@@ -54,9 +55,9 @@ impl<K: LockKey> Table<K> {
                     swept.removed += u64::from(ends);
                     ends
                 };
-                from = shard.held.sweep(start, self.sweeps.batch, gone, |hash, key: &K| {
+                from = shard.held.sweep(start, self.sweeps.batch, gone, |key: &K| {
                     if has_queue {
-                        awaited.push((hash, key.clone()));
+                        awaited.push((self.hasher.hash_one(key), key.clone()));
                     }
                 });
                 drop(shard);

@@ -1,5 +1,6 @@
 //! How the table is locked as a whole.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use leasehold_core::Mode;
@@ -193,7 +194,9 @@ impl<K: LockKey> Table<K> {
             let index = progress.unseen - 1;
             let shard = self.shards[index].lock();
             let taken = &mut progress.later;
-            taken.extend(shard.held.iter().map(|held| (held.key.clone(), held.hash)));
+            taken.extend(
+                shard.held.iter().map(|held| (held.key.clone(), self.hasher.hash_one(&held.key))),
+            );
             taken.extend(shard.leases.iter().map(|leased| (leased.key.clone(), leased.hash)));
             let before = |queue: &&super::queue::Queue<K>| {
                 queue.places.iter().any(|place| place.ticket() < ticket)
@@ -239,5 +242,5 @@ fn put_off<K>(gate: &mut Gate<K>, after: &mut After<K>) {
 }
 
 fn whole(id: LockId, terms: &Terms, term: Term) -> Holder {
-    Holder { id, mode: Mode::Exclusive, term, owner: terms.owner.clone(), state: State::Held }
+    Holder::new(id, Mode::Exclusive, term, terms.owner.clone(), State::Held)
 }
