@@ -55,11 +55,20 @@ impl<K: LockKey> Table<K> {
             let index = self.index(claim.hash);
             return SmallVec::from_iter([(index, self.shards[index].lock())]);
         }
-        let mut indices: SmallVec<[usize; 16]> =
-            claims.iter().map(|claim| self.index(claim.hash)).collect();
-        indices.sort_unstable();
-        indices.dedup();
-        indices.iter().map(|index| (*index, self.shards[*index].lock())).collect()
+        let mut set: SmallVec<[u64; 1]> = SmallVec::from_elem(0, self.shards.len().div_ceil(64));
+        for claim in claims {
+            let index = self.index(claim.hash);
+            set[index / 64] |= 1 << (index % 64);
+        }
+        let mut shards = Shards::new();
+        for (word, mut bits) in set.into_iter().enumerate() {
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                shards.push((index, self.shards[index].lock()));
+            }
+        }
+        shards
     }
 
     /// Asks for a lock: it is granted, or else refused without a trace, or waited for if there is a waker.

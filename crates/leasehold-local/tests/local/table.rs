@@ -81,11 +81,14 @@ fn several_keys_are_locked_all_or_none() {
 
 #[test]
 fn many_keys_have_no_limit() {
-    let locks: LocalLocks<u32> = LocalLocks::new();
-    let all = locks.try_acquire((0..10_000).collect::<Vec<_>>(), &once()).unwrap();
-    assert!(refused(locks.try_acquire(9_999, &once())));
-    drop(all);
-    assert!(locks.is_empty());
+    for shards in [1, 64, 256] {
+        let config = LocksConfig::new().shards(shards);
+        let locks: LocalLocks<u32> = LocalLocks::with_config(config).unwrap();
+        let all = locks.try_acquire((0..10_000).collect::<Vec<_>>(), &once()).unwrap();
+        assert!(refused(locks.try_acquire(9_999, &once())));
+        drop(all);
+        assert!(locks.is_empty());
+    }
 }
 
 #[test]
