@@ -68,7 +68,7 @@ impl<K: LockKey> Table<K> {
             let looks_at = self.first_end(&shard, claim);
             let place = Alone {
                 id,
-                ticket: self.ticket(),
+                ticket: self.ticket_alone(),
                 claim: claim.clone(),
                 terms: terms.clone(),
                 waker: Some(waker),

@@ -36,7 +36,7 @@ pub(super) struct Table<K> {
     /// False only if nobody holds or awaits the whole table. Set before the shards are looked at, and read under a
     /// shard's mutex, which orders it.
     pub(super) gated: AtomicBool,
-    /// Counts waiters.
+    /// Counts waiters for several keys or for the whole table.
     tickets: AtomicU64,
     /// The locks that are known by their ids.
     pub(super) kept: KeptLocks<K>,
@@ -78,8 +78,15 @@ impl<K: LockKey> Table<K> {
         nanos(self.clock.now())
     }
 
+    /// A ticket for a waiter for several keys or for the whole table.
     pub(super) fn ticket(&self) -> u64 {
-        self.tickets.fetch_add(1, Ordering::Relaxed)
+        2 * self.tickets.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A ticket for a waiter for one key alone. Those that get none in between have the same one: the queue of the key is their
+    /// order, and so they write nothing that other keys' waiters read.
+    pub(super) fn ticket_alone(&self) -> u64 {
+        2 * self.tickets.load(Ordering::Relaxed)
     }
 
     /// The index of the shard of a hash. The map inside the shard uses the bits at both ends.

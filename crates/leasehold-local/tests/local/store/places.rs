@@ -74,6 +74,33 @@ fn a_parked_waiter_is_not_overtaken_by_requests() {
 }
 
 #[test]
+fn who_came_first_is_first_when_a_lock_goes_stale() {
+    let stale = |both: &Both| {
+        both.locks.try_acquire(key("a"), &Options::new().lock_timeout(MS)).unwrap().keep()
+    };
+    let both = both();
+    stale(&both);
+    let hints = both.listens("a");
+    both.refused("w", "a");
+    let waiter = both.waits("a");
+    both.clock.advance(MS);
+    both.granted("w", "a");
+    both.release("w", "a");
+    drop(waiter.done().unwrap());
+    // The other way round.
+    stale(&both);
+    let waiter = both.waits("a");
+    both.refused("w", "a");
+    both.clock.advance(MS);
+    assert!(both.is_queued("w", "a"));
+    drop(waiter.done().unwrap());
+    both.granted("w", "a");
+    both.release("w", "a");
+    drop(hints);
+    assert!(both.is_empty());
+}
+
+#[test]
 fn a_turn_keeps_others_out_until_it_is_over() {
     let both = both();
     let guard = both.lock("a").unwrap();
