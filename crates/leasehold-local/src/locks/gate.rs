@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::holder::{Holder, Instant, NEVER};
 use super::request::Waiting;
+use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// The lock of the whole table: its holder and who waits for it.
 ///
@@ -17,6 +18,52 @@ pub(super) struct Gate<K> {
     pub(super) progress: Option<Progress<K>>,
     /// Lives while a thread moves the first on, and unlocks the gate now and then meanwhile; not if it has panicked.
     pub(super) mover: Weak<()>,
+    /// That thread waits for another to pass.
+    lets_pass: bool,
+}
+
+/// The mutex of the gate. Who unlocks a mutex and locks it again is mostly faster than whoever waits for it; a thread that does so
+/// on and on can let another pass.
+#[derive(Debug)]
+pub(super) struct GateMutex<K> {
+    gate: Mutex<Gate<K>>,
+    /// How many wait for the mutex.
+    arriving: AtomicU64,
+    passed: Condvar,
+}
+
+impl<K> Default for GateMutex<K> {
+    fn default() -> Self {
+        Self {
+            gate: Mutex::new(Gate::default()),
+            arriving: AtomicU64::new(0),
+            passed: Condvar::new(),
+        }
+    }
+}
+
+impl<K> GateMutex<K> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Gate<K>> {
+        self.arriving.fetch_add(1, Ordering::Relaxed);
+        let mut gate = self.gate.lock();
+        self.arriving.fetch_sub(1, Ordering::Relaxed);
+        if std::mem::take(&mut gate.lets_pass) {
+            self.passed.notify_one();
+        }
+        gate
+    }
+
+    /// The same, but first lets one pass who waits for the mutex.
+    pub(super) fn lock_behind(&self) -> MutexGuard<'_, Gate<K>> {
+        let mut gate = self.gate.lock();
+        if self.arriving.load(Ordering::Relaxed) > 0 {
+            gate.lets_pass = true;
+            while gate.lets_pass {
+                gate = self.passed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        gate
+    }
 }
 
 /// How far the first waiter is.
@@ -47,7 +94,13 @@ impl<K: Ord> Progress<K> {
 
 impl<K> Default for Gate<K> {
     fn default() -> Self {
-        Self { holder: None, queue: VecDeque::new(), progress: None, mover: Weak::new() }
+        Self {
+            holder: None,
+            queue: VecDeque::new(),
+            progress: None,
+            mover: Weak::new(),
+            lets_pass: false,
+        }
     }
 }
 

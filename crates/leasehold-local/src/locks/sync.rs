@@ -13,19 +13,17 @@ use std::time::Duration;
 #[cfg(leasehold_loom)]
 pub(super) use loom::{
     sync::{
-        MutexGuard,
+        Condvar, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::yield_now,
     thread_local,
 };
 #[cfg(not(leasehold_loom))]
 pub(super) use std::{
     sync::{
-        MutexGuard,
+        Condvar, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::yield_now,
     thread_local,
 };
 
@@ -107,7 +105,7 @@ impl Parker {
 /// The same of a condition variable: loom's threads forget an early wake-up when they wait for a mutex.
 #[cfg(leasehold_loom)]
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parker(Arc<(Mutex<bool>, loom::sync::Condvar)>);
+pub(super) struct Parker(Arc<(Mutex<bool>, Condvar)>);
 
 #[cfg(leasehold_loom)]
 impl Parker {

@@ -7,7 +7,7 @@ use leasehold_core::Clock;
 use super::after::After;
 use super::config::LocksConfig;
 use super::forgetting::Forgetting;
-use super::gate::Gate;
+use super::gate::{Gate, GateMutex};
 use super::holder::{Holder, Instant, NEVER, State, Term, nanos};
 use super::kept::KeptLocks;
 use super::keys::Claim;
@@ -17,7 +17,7 @@ use super::registry::TableName;
 use super::request::Terms;
 use super::shard::{Shard, Slot};
 use super::sweeps::Sweeps;
-use super::sync::{AtomicBool, AtomicU64, Hasher, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicBool, AtomicU64, Hasher, MutexGuard, Ordering};
 
 /// What a key of a table must be.
 pub trait LockKey: Ord + Hash + Clone + Send + Sync + 'static {}
@@ -32,7 +32,7 @@ pub(super) struct Table<K> {
     pub(super) shards: Box<[Slot<K>]>,
     pub(super) hasher: Hasher,
     /// The lock of the whole table.
-    pub(super) gate: Mutex<Gate<K>>,
+    pub(super) gate: GateMutex<K>,
     /// False only if nobody holds or awaits the whole table. Set before the shards are looked at, and read under a
     /// shard's mutex, which orders it.
     pub(super) gated: AtomicBool,
@@ -61,7 +61,7 @@ impl<K: LockKey> Table<K> {
         Self {
             shards: (0..shards).map(shard).collect(),
             hasher: Hasher::default(),
-            gate: Mutex::new(Gate::default()),
+            gate: GateMutex::default(),
             gated: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
             kept: KeptLocks::new(shards),

@@ -12,7 +12,7 @@ use super::holder::{Holder, LockId, NEVER, State, Term};
 use super::keys::{Claim, Claims};
 use super::lock::Grant;
 use super::request::{Terms, Waiting};
-use super::sync::{MutexGuard, Ordering, yield_now};
+use super::sync::{MutexGuard, Ordering};
 use super::table::{LockKey, Table};
 use super::waiter::Waiter;
 
@@ -210,8 +210,7 @@ impl<K: LockKey> Table<K> {
 
     /// Moves the first at the gate on, which was put off.
     pub(super) fn move_on(&self, mover: Arc<()>, after: &mut After<K>) {
-        yield_now();
-        let mut gate = self.gate.lock();
+        let mut gate = self.gate.lock_behind();
         // Not before: whoever came to the gate meanwhile would have to move the first on.
         drop(mover);
         self.end_stale(&mut gate, after);

@@ -196,10 +196,8 @@ fn a_request_for_the_whole_of_a_large_table_lets_others_go_on_meanwhile() {
     let mut held: Vec<_> =
         (0..Copied::KEYS).map(|key| locks.try_acquire(Copied(key), &patient()).unwrap()).collect();
     // Each time the other thread has to be scheduled meanwhile.
-    assert!(
-        (0..20).any(|_| is_passed_by_another(&locks)),
-        "it had to wait until all was looked at"
-    );
+    let passed = (0..10).filter(|_| is_passed_by_another(&locks)).count();
+    assert!(passed > 7, "others had to wait until all was looked at, but for {passed} of 10");
     let all = Task::pending({
         let locks = locks.clone();
         async move { locks.acquire_all(&patient()).await }
