@@ -16,7 +16,7 @@ const GRANTS: u64 = 1_000_000;
 
 struct Stress {
     locks: LocalLocks<u64>,
-    /// What each key protects: a counter that is read, and then written.
+    /// What each key protects: a counter that is read and, after others may have run, written.
     counters: Vec<AtomicU64>,
     /// How often a key was held exclusively.
     written: AtomicU64,
@@ -29,15 +29,27 @@ impl Stress {
         self.granted.load(Ordering::Relaxed) < GRANTS
     }
 
-    /// Adds one to what an exclusive holder protects, in two steps that others would mix up.
-    fn write(&self, keys: impl Iterator<Item = u64>) {
-        for key in keys {
-            let counter = &self.counters[usize::try_from(key).expect("it is small")];
-            let read = counter.load(Ordering::Relaxed);
-            std::hint::spin_loop();
-            counter.store(read + 1, Ordering::Relaxed);
+    fn count(&self, got: Option<Guard<u64>>) -> Option<Guard<u64>> {
+        let counter = if got.is_some() { &self.granted } else { &self.given_up };
+        counter.fetch_add(1, Ordering::Relaxed);
+        got
+    }
+
+    /// What each of these keys protects, which the caller holds alone.
+    fn read(&self, keys: &[u64]) -> Vec<u64> {
+        keys.iter().map(|key| self.counter(*key).load(Ordering::Relaxed)).collect()
+    }
+
+    /// Adds one to what was read, which is wrong if somebody else held the key meanwhile.
+    fn write(&self, keys: &[u64], read: Vec<u64>) {
+        for (key, read) in keys.iter().zip(read) {
+            self.counter(*key).store(read + 1, Ordering::Relaxed);
             self.written.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn counter(&self, key: u64) -> &AtomicU64 {
+        &self.counters[usize::try_from(key).expect("it is small")]
     }
 }
 
@@ -125,7 +137,13 @@ fn thread(stress: &Stress, mut random: Random) {
                 stress.locks.acquire_blocking(Keys::all(keys, mode), &options)
             }
         };
-        finish(stress, got.ok(), writes);
+        let Some(guard) = stress.count(got.ok()) else { continue };
+        let read = stress.read(&writes);
+        if below(&mut random, 4) == 0 {
+            std::thread::yield_now();
+        }
+        stress.write(&writes, read);
+        drop(guard);
     }
 }
 
@@ -160,22 +178,16 @@ async fn task(stress: Arc<Stress>, mut random: Random) {
             }
             _ => request.await.ok(),
         };
-        if below(&mut random, 4) == 0 && got.is_some() {
-            tokio::task::yield_now().await;
+        if let Some(guard) = stress.count(got) {
+            let read = stress.read(&writes);
+            if below(&mut random, 4) == 0 {
+                tokio::task::yield_now().await;
+            }
+            stress.write(&writes, read);
+            drop(guard);
         }
-        finish(&stress, got, writes);
         tokio::task::yield_now().await;
     }
-}
-
-fn finish(stress: &Stress, got: Option<Guard<u64>>, writes: Vec<u64>) {
-    let Some(guard) = got else {
-        stress.given_up.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    stress.granted.fetch_add(1, Ordering::Relaxed);
-    stress.write(writes.into_iter());
-    drop(guard);
 }
 
 #[test]
