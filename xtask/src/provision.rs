@@ -26,7 +26,6 @@ pub(crate) struct Programs {
 
 /// A folder with programs that is not on `PATH`.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "of stores to come"))]
 pub(crate) enum Whereabouts {
     /// A folder; `*` stands for the name of one folder, as in `/usr/lib/postgresql/*/bin`, and the greatest
     /// version wins.

@@ -274,8 +274,9 @@ mod tests {
         let error = Required::parse("sqlight").unwrap_err().to_string();
         assert!(
             error.contains("\"sqlight\"")
-                && error
-                    .contains("local, mariadb, mongodb, mysql, postgres, quorum, redis, sqlite"),
+                && error.contains(
+                    "local, mariadb, mongodb, mysql, postgres, quorum, redis, spanner, sqlite"
+                ),
             "{error}"
         );
     }

@@ -83,6 +83,19 @@ pub(crate) const STORES: &[Store] = &[
         }),
     },
     Store {
+        name: "spanner",
+        needs: Needs::Server(Programs {
+            // It starts the emulator itself.
+            binaries: &["gateway_main"],
+            places: &[Whereabouts::Beside { program: "gcloud", folder: "cloud_spanner_emulator" }],
+            source: Source::Elsewhere(
+                "it is the component cloud-spanner-emulator of the Google Cloud CLI, or Google's package \
+                 google-cloud-cli-spanner-emulator",
+            ),
+            probe: "--help",
+        }),
+    },
+    Store {
         name: "sqlite",
         needs: Needs::Server(Programs {
             // SQLite is built in. A client of the PHP library's table, with its drivers for all databases that may have one.

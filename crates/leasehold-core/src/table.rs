@@ -1,6 +1,6 @@
 //! Every rule of the contract that a store's state decides, as `apply(request, now) -> reply`.
 //!
-//! [`Table`] is the executable specification: the in-process store and the SQLite store take the named keys into one,
+//! [`Table`] is the executable specification: the stores in process, in SQLite and in Spanner take the named keys into one,
 //! under a mutex or inside a transaction, and the conformance oracle compares every store with one.
 //!
 //! A table keeps one high-water mark for all keys and not a counter for each, so nothing remains of a key that

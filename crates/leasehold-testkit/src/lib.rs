@@ -15,7 +15,13 @@ pub mod contender;
 pub mod crowd;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod data;
-#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "spanner"
+))]
 mod directory;
 pub mod faulty;
 pub mod limits;
@@ -28,16 +34,24 @@ pub mod nene;
 pub mod page;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "spanner"))]
 mod program;
 pub mod read_only;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod requests;
-#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "spanner"
+))]
 pub mod server_process;
 #[cfg(feature = "quorum")]
 pub mod settled;
+#[cfg(feature = "spanner")]
+pub mod spanner;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -46,7 +60,13 @@ pub mod stalls;
 pub mod urls;
 mod waiting;
 
-#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "spanner"
+))]
 pub use directory::new_directory;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use leasehold_core::Note;

@@ -42,7 +42,13 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
 }
 
 /// Whether a server that was started answers in a time in which any server does; no event shows it.
-#[cfg(any(feature = "mongodb", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "spanner"
+))]
 pub(crate) async fn starts<F: Future<Output = bool>>(mut answers: impl FnMut() -> F) -> bool {
     let answers = async {
         while !answers().await {

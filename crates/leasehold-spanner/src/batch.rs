@@ -1,0 +1,94 @@
+//! Requests that are sent together, in one transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use google_cloud_spanner::client::DatabaseClient;
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Effect, Error, Now, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
+    RenewEntry, RenewOutcome, RenewRequest, Result, Table,
+};
+use leasehold_driver::Deadline;
+use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
+
+use crate::client::{Client, Decision, Lane};
+
+/// A request about one lease, and how the rules decide about it.
+pub(crate) trait Member: Request + Clone {
+    /// Who sends it.
+    fn database(client: &Client) -> &DatabaseClient {
+        &client.requests
+    }
+
+    fn apply(&self, table: &mut Table, now: Now) -> Result<Self::Reply>;
+}
+
+impl Member for AcquireRequest {
+    fn apply(&self, table: &mut Table, now: Now) -> Result<AcquireReply> {
+        table.acquire(self, now)
+    }
+}
+
+impl Member for RenewEntry {
+    fn database(client: &Client) -> &DatabaseClient {
+        &client.renewals
+    }
+
+    fn apply(&self, table: &mut Table, now: Now) -> Result<RenewOutcome> {
+        let mut reply = table.renew(&RenewRequest::new(vec![self.clone()]), now);
+        Ok(reply.leases.remove(0))
+    }
+}
+
+impl Member for ReleaseEntry {
+    fn apply(&self, table: &mut Table, now: Now) -> Result<ReleaseOutcome> {
+        let mut reply = table.release(&ReleaseRequest::new(vec![self.clone()]), now);
+        Ok(reply.leases.remove(0))
+    }
+}
+
+impl Client {
+    /// Carries out some requests, of different keys.
+    pub(crate) async fn carry_out<R: Member>(
+        &self,
+        (lane, until): (Lane, Deadline),
+        requests: Vec<R>,
+    ) -> Result<Vec<Result<R::Reply>>> {
+        let keys = requests.iter().flat_map(|one| one.keys()).map(|key| key.as_str().to_owned());
+        let (keys, sql) = (keys.collect(), Arc::clone(&self.sql));
+        self.transact((lane, until), R::database(self), keys, move |rows| {
+            let mut changes = Vec::new();
+            let decided = requests.iter().map(|one| {
+                rows.decide(&sql.table, one.keys(), &mut changes, |table, now| {
+                    one.apply(table, now)
+                })
+            });
+            let reply = decided.collect();
+            Ok(Decision { reply, changes })
+        })
+        .await
+    }
+}
+
+impl Server for Client {
+    /// The driver replaces its channels by itself.
+    fn retire(&self) {}
+
+    fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
+        Client::unanswered(self, limit, effect)
+    }
+}
+
+impl<R: Member> Exchange<R> for Client {
+    async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
+        let members = requests.iter().map(|one| (*one).clone()).collect();
+        let replies = match self.lane(begin).await {
+            Ok(lane) => self.carry_out((lane, self.deadline()), members).await,
+            Err(error) => Err(error),
+        };
+        match replies {
+            Ok(replies) => replies.into_iter().map(Outcome::Done).collect(),
+            Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
+        }
+    }
+}

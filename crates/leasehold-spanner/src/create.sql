@@ -1,0 +1,17 @@
+CREATE TABLE IF NOT EXISTS {table} (
+    key        STRING(1024) NOT NULL,
+    id         BYTES(255) NOT NULL,
+    counter    INT64,
+    shared     BOOL,
+    state      STRING(1),
+    token      INT64,
+    expires    INT64,
+    granted_at INT64,
+    renewed_at INT64,
+    group_name STRING(MAX),
+    host       STRING(MAX),
+    pid        INT64,
+    program    STRING(MAX),
+    comment    STRING(MAX),
+    reason     STRING(MAX),
+) PRIMARY KEY (key, id)

@@ -1,0 +1,162 @@
+//! Ends leases by force, and removes what is over.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use google_cloud_spanner::result::Row;
+use leasehold_core::table::may_forget;
+use leasehold_core::{
+    Effect, EvictReply, EvictRequest, EvictScope, Filter, Key, Now, Result, Table, Unreadable,
+};
+
+use crate::client::Decision;
+use crate::list::position;
+use crate::rows::{Rows, Stored, forget, instant, now, stored};
+use crate::store::Inner;
+use crate::table::TableName;
+
+/// How many rows a step of a purge reads.
+const LOOK_AT: usize = 1_000;
+
+impl Inner {
+    pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        match request.scope() {
+            EvictScope::Exactly { targets, .. } => {
+                let (keys, request) =
+                    (targets.iter().map(|target| target.key.clone()), request.clone());
+                self.change(keys, move |rows, table, keys| {
+                    let mut changes = Vec::new();
+                    let evict = |rules: &mut Table, now: Now| Ok(rules.evict(&request, now));
+                    let reply = rows.decide(table, keys, &mut changes, evict)?;
+                    Ok(Decision { reply, changes })
+                })
+                .await
+            }
+            EvictScope::Expired(filter) => match filter.keys() {
+                Some(keys) => self.purge_of(keys.to_vec(), filter, request.limit()).await,
+                None => self.purge(filter, request.limit()).await,
+            },
+        }
+    }
+
+    /// Removes what is over of any key, step by step, from where the last purge ended. When the time is over it returns what it
+    /// has done.
+    async fn purge(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
+        let until = self.client.deadline();
+        let first = (filter.key_prefix().to_owned(), Vec::new());
+        let begun = self.purged_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut at = begun.max(first.clone());
+        let (mut reply, mut is_wrapped) = (EvictReply::new(Vec::new(), 0, true), at == first);
+        while left(&reply, most) > 0 && !until.left().is_zero() {
+            let rows = self.scan(&at, LOOK_AT).await?;
+            let mut keys: Vec<Key> = Vec::new();
+            for row in &rows {
+                at = position(row)?;
+                let Ok(key) = Key::new(&at.0) else { continue };
+                let is_wanted = filter.matches_name(key.as_str()) && self.is_over(row)?;
+                if is_wanted && keys.last() != Some(&key) {
+                    keys.push(key);
+                }
+            }
+            if !keys.is_empty() {
+                let done = self.purge_of(keys, filter, left(&reply, most)).await;
+                let has_acted = left(&reply, most) < most;
+                let done =
+                    done.map_err(|e| if has_acted { e.with_effect(Effect::Unknown) } else { e })?;
+                reply.removed.extend(done.removed);
+                reply.counters_forgotten += done.counters_forgotten;
+                reply.unreadable.extend(done.unreadable);
+            }
+            if rows.len() == LOOK_AT {
+                continue;
+            }
+            at = first.clone();
+            if is_wrapped {
+                reply.more = left(&reply, most) == 0;
+                break;
+            }
+            is_wrapped = true;
+        }
+        *self.purged_to.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        Ok(reply)
+    }
+
+    /// Removes what is over of these keys, and forgets their counters.
+    async fn purge_of(&self, keys: Vec<Key>, filter: &Filter, most: usize) -> Result<EvictReply> {
+        let (filter, forget_after) = (filter.clone(), self.config.forget_after);
+        self.change(keys, move |rows, table, keys| {
+            let (mut changes, mut reply) = (Vec::new(), EvictReply::new(Vec::new(), 0, false));
+            for key in keys {
+                if left(&reply, most) == 0 {
+                    reply.more = true;
+                    break;
+                }
+                let request = EvictRequest::expired(filter.clone()).with_limit(left(&reply, most));
+                let mut is_free = false;
+                let evict = |rules: &mut Table, now: Now| {
+                    let evicted = rules.evict(&request, now);
+                    is_free = rules.holders(key).is_empty();
+                    Ok(evicted)
+                };
+                match rows.decide(table, [key], &mut changes, evict) {
+                    Ok(evicted) => reply.removed.extend(evicted.removed),
+                    Err(error) => {
+                        reply.unreadable.push(Unreadable::new(key.as_str(), error));
+                        continue;
+                    }
+                }
+                let may_go = is_free && is_forgotten(rows, key, &filter, forget_after);
+                if may_go && left(&reply, most) > 0 {
+                    changes.push(forget(table, key));
+                    reply.counters_forgotten += 1;
+                }
+            }
+            reply.more |= left(&reply, most) == 0;
+            Ok(Decision { reply, changes })
+        })
+        .await
+    }
+
+    /// Changes the rows of some keys in a transaction.
+    async fn change(
+        &self,
+        keys: impl IntoIterator<Item = Key>,
+        decide: impl Fn(&Rows, &TableName, &[Key]) -> Result<Decision<EvictReply>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<EvictReply> {
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let (client, until) = (&self.client, self.client.deadline());
+        let lane = client.lane(until).await?;
+        let names = keys.iter().map(|key| key.as_str().to_owned()).collect();
+        let sql = Arc::clone(&client.sql);
+        let decide = move |rows: &Rows| decide(rows, &sql.table, &keys);
+        client.transact((lane, until), &client.requests, names, decide).await
+    }
+
+    /// Whether there is something to remove in a row, or to report.
+    fn is_over(&self, row: &Row) -> Result<bool> {
+        let (now, forget_after) = (instant(now(row)?), self.config.forget_after);
+        Ok(match stored(row) {
+            Ok(Stored::Lease(holder)) => holder.expires.is_some_and(|end| end <= now.boot),
+            Ok(Stored::Counter(counter)) => may_forget(counter, now.wall_micros, forget_after),
+            Ok(Stored::Nothing) => false,
+            Err(_) => true,
+        })
+    }
+}
+
+/// How many may still be removed.
+fn left(reply: &EvictReply, most: usize) -> usize {
+    most.saturating_sub(reply.removed.len() + reply.counters_forgotten)
+}
+
+fn is_forgotten(rows: &Rows, key: &Key, filter: &Filter, forget_after: Option<Duration>) -> bool {
+    let counter = rows.counter(key);
+    counter > 0
+        && filter.matches_counter(key)
+        && may_forget(counter, rows.now().wall_micros, forget_after)
+}

@@ -1,0 +1,45 @@
+//! Creates the table.
+
+use std::time::Duration;
+
+use google_cloud_lro::Poller as _;
+use leasehold_core::{Effect, Result};
+
+use crate::error;
+use crate::store::Inner;
+
+/// How long another client's change of the schema is waited for before the next try.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Inner {
+    /// Creates the table if it is missing. Spanner makes one change of a schema at a time: while another client makes one, it
+    /// is tried again.
+    pub(crate) async fn prepare(&self) -> Result<()> {
+        let until = self.client.deadline();
+        loop {
+            if self.is_prepared(until).await? {
+                return Ok(());
+            }
+            let created = until.bound(Box::pin(self.create())).await;
+            match created
+                .unwrap_or_else(|| Err(self.client.unanswered(until.limit(), Effect::Unknown)))
+            {
+                Err(error) if error::is_of_busy_schema(&error) && until.left() > PAUSE => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                created => return created,
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<()> {
+        let (client, config) = (&self.client, &self.config);
+        let admin = config.admin(&client.server).await?;
+        let request = admin
+            .update_database_ddl()
+            .set_database(config.path())
+            .set_statements([client.sql.create.clone()]);
+        let created = request.poller().until_done().await;
+        created.map(drop).map_err(|error| error::of(&client.server, error, true))
+    }
+}

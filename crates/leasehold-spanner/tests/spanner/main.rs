@@ -1,0 +1,181 @@
+//! The store on real emulators with the machine's clock, beyond the conformance suite.
+//!
+//! Without an emulator each test is ignored.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use google_cloud_spanner::mutation::Mutation;
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Claims, Effect, ErrorKind, Filter, Key, LeaseId, Level,
+    ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store as _, Ttl,
+};
+use leasehold_spanner::{SpannerConfig, SpannerStore};
+use leasehold_testkit::fails_within;
+use leasehold_testkit::spanner::{Emulator, PLACE, unavailable};
+use libtest_mimic::{Arguments, Trial};
+use tokio::runtime::Runtime;
+
+macro_rules! trials {
+    ($($test:ident),* $(,)?) => {
+        vec![$(Trial::test(stringify!($test), || {
+            Runtime::new()?.block_on($test());
+            Ok(())
+        })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let trials = trials![
+        a_url_is_enough_and_the_emulator_is_best_effort,
+        without_its_table_the_store_says_what_to_do,
+        a_database_that_does_not_exist_is_named,
+        a_damaged_row_is_no_free_key_and_hides_no_other,
+        a_lease_above_the_counter_of_its_key_is_damage,
+        an_emulator_that_stands_still_or_has_ended_is_unavailable,
+        requests_that_arrive_together_are_all_decided,
+    ];
+    let missing = unavailable();
+    if let Some(why) = &missing {
+        eprintln!("not tested: {why}");
+    }
+    let ignored = |trial: Trial| trial.with_ignored_flag(missing.is_some());
+    let trials = trials.into_iter().map(ignored).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+fn config(emulator: &Emulator) -> SpannerConfig {
+    let [project, instance, database] = PLACE;
+    SpannerConfig::new(project, instance, database)
+        .emulator(emulator.grpc())
+        .emulator_http(emulator.http())
+        .timeout(LIMIT)
+}
+
+async fn prepared() -> (Emulator, SpannerStore) {
+    let emulator = Emulator::start().await.unwrap();
+    let store = config(&emulator).timeout(Duration::from_secs(30)).connect().await.unwrap();
+    store.prepare().await.unwrap();
+    (emulator, store)
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+fn request(name: &str) -> AcquireRequest {
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    AcquireRequest::new(LeaseId::mint().unwrap(), Claims::one(key(name), Mode::Exclusive), ttl)
+}
+
+async fn is_granted(store: &SpannerStore, name: &str) -> bool {
+    matches!(store.acquire(&request(name)).await.unwrap(), AcquireReply::Granted(_))
+}
+
+async fn a_url_is_enough_and_the_emulator_is_best_effort() {
+    let (emulator, _) = prepared().await;
+    let [project, instance, database] = PLACE;
+    let url = format!("spanner://{project}/{instance}/{database}?emulator={}", emulator.grpc());
+    let store = SpannerStore::connect(&url).await.unwrap();
+    let request = request("a");
+    assert!(matches!(store.acquire(&request).await.unwrap(), AcquireReply::Granted(_)));
+    let health = store.check().await.unwrap();
+    assert_eq!((health.level, health.schema), (Level::BestEffort, Some(1)));
+    assert!(!health.durable && health.hazards.len() == 1, "{health:?}");
+    let ends = ReleaseRequest::new(vec![ReleaseEntry::new(request.id().clone(), [key("a")])]);
+    assert!(matches!(store.release(&ends).await.unwrap().leases[..], [ReleaseOutcome::Released]));
+}
+
+async fn without_its_table_the_store_says_what_to_do() {
+    let emulator = Emulator::start().await.unwrap();
+    let store = config(&emulator).connect().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, None);
+    let error = store.acquire(&request("a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
+    assert!(error.to_string().contains("leasehold init"), "{error}");
+    // One with other columns is not ours.
+    let other = config(&emulator).table("clock").connect().await.unwrap();
+    let error = other.check().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.to_string().contains("option table"), "{error}");
+}
+
+async fn a_database_that_does_not_exist_is_named() {
+    let emulator = Emulator::start().await.unwrap();
+    let [project, instance, _] = PLACE;
+    let config =
+        SpannerConfig::new(project, instance, "missing").emulator(emulator.grpc()).timeout(LIMIT);
+    let error = config.connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("missing"), "{error}");
+}
+
+async fn a_damaged_row_is_no_free_key_and_hides_no_other() {
+    let (emulator, store) = prepared().await;
+    assert!(is_granted(&store, "b").await);
+    let client = emulator.client().await.unwrap();
+    let row = Mutation::new_insert_builder("leasehold")
+        .set("key")
+        .to("a")
+        .set("id")
+        .to(b"x".to_vec())
+        .set("state")
+        .to("?")
+        .build();
+    client.write_only_transaction().build().write([row]).await.unwrap();
+    let error = store.acquire(&request("a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Corrupt, Effect::NotApplied), "{error}");
+    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+    assert_eq!(page.records.iter().map(|record| record.key.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(page.unreadable.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+async fn a_lease_above_the_counter_of_its_key_is_damage() {
+    let (emulator, store) = prepared().await;
+    let held = request("a");
+    assert!(matches!(store.acquire(&held).await.unwrap(), AcquireReply::Granted(_)));
+    let client = emulator.client().await.unwrap();
+    let row = Mutation::new_insert_or_update_builder("leasehold")
+        .set("key")
+        .to("a")
+        .set("id")
+        .to(Vec::<u8>::new())
+        .set("counter")
+        .to(1_i64)
+        .build();
+    client.write_only_transaction().build().write([row]).await.unwrap();
+    let error = store.acquire(&request("a")).await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Corrupt,
+        "the next token would not be above every earlier one"
+    );
+}
+
+async fn an_emulator_that_stands_still_or_has_ended_is_unavailable() {
+    let (emulator, _) = prepared().await;
+    let store = config(&emulator).connect().await.unwrap();
+    assert!(is_granted(&store, "a").await);
+    emulator.pause();
+    fails_within(LIMIT, store.acquire(&request("b"))).await;
+    fails_within(LIMIT, store.list(&ListRequest::new(Filter::default()))).await;
+    emulator.resume();
+    assert!(is_granted(&store, "c").await);
+    emulator.kill();
+    fails_within(LIMIT, store.acquire(&request("d"))).await;
+}
+
+async fn requests_that_arrive_together_are_all_decided() {
+    let (_emulator, store) = prepared().await;
+    let names: Vec<_> = (0..50).map(|n| format!("k{}", n % 40)).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for name in names {
+        let store = store.clone();
+        tasks.spawn(async move { is_granted(&store, &name).await });
+    }
+    let granted = tasks.join_all().await.into_iter().filter(|granted| *granted).count();
+    assert_eq!(granted, 40);
+}

@@ -1,0 +1,153 @@
+//! Real emulators of Cloud Spanner, with one instance and one database.
+
+use std::net::TcpStream;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use google_cloud_auth::credentials::anonymous;
+use google_cloud_lro::Poller as _;
+use google_cloud_spanner::channel_pool::StaticChannelPoolConfig;
+use google_cloud_spanner::client::{DatabaseClient, Spanner, SpannerBuilderExt as _};
+use google_cloud_spanner::mutation::Mutation;
+use leasehold_conformance::{Result, free_port};
+
+use crate::program::program;
+use crate::server_process::{ServerProcess, start_at_a_free_port};
+
+/// The project, the instance and the database.
+pub const PLACE: [&str; 3] = ["test-project", "test-instance", "test-database"];
+
+/// A clock that tests move.
+const CLOCK: &str =
+    "CREATE TABLE clock (id INT64 NOT NULL, micros INT64 NOT NULL) PRIMARY KEY (id)";
+
+/// How the store reads it.
+pub const CLOCK_READ: &str = "(SELECT micros FROM clock WHERE id = 1)";
+
+const PROGRAM: &str = "gateway_main";
+
+/// An emulator, with its REST interface.
+pub struct Emulator {
+    process: ServerProcess,
+    http: u16,
+}
+
+impl Emulator {
+    pub async fn start() -> Result<Self> {
+        start_at_a_free_port(async |process| {
+            let emulator = Self { process, http: free_port()? };
+            emulator.launch().await?;
+            Ok(emulator)
+        })
+        .await
+    }
+
+    async fn launch(&self) -> Result<()> {
+        let mut command = vec![find()?.display().to_string()];
+        let (port, http) = (self.port().to_string(), self.http.to_string());
+        let options = ["--hostname", "127.0.0.1", "--grpc_port", &port, "--http_port", &http];
+        command.extend(options.map(str::to_owned));
+        let answers = async || {
+            TcpStream::connect(("127.0.0.1", self.port())).is_ok()
+                && TcpStream::connect(("127.0.0.1", self.http)).is_ok()
+                && self.create().await.is_ok()
+        };
+        self.process.run(&command, answers).await
+    }
+
+    /// Creates the instance and the database.
+    async fn create(&self) -> Result<()> {
+        let [project, instance, database] = PLACE;
+        let spanner = self.spanner().await?;
+        let http = format!("http://{}", self.http());
+        let instances = spanner.instance_admin_builder().with_endpoint(&http).build().await?;
+        let created = google_cloud_spanner::client::InstanceAdmin::create_instance(&instances)
+            .set_parent(format!("projects/{project}"))
+            .set_instance_id(instance)
+            .set_instance(
+                google_cloud_spanner_admin_instance_v1::model::Instance::new()
+                    .set_config(format!("projects/{project}/instanceConfigs/emulator-config"))
+                    .set_display_name("test"),
+            );
+        // An earlier try may have created it.
+        drop(created.poller().until_done().await);
+        let databases = spanner.database_admin_builder().with_endpoint(&http).build().await?;
+        let created = databases
+            .create_database()
+            .set_parent(format!("projects/{project}/instances/{instance}"))
+            .set_create_statement(format!("CREATE DATABASE `{database}`"))
+            .set_extra_statements([CLOCK.to_owned()]);
+        created.poller().until_done().await?;
+        Ok(())
+    }
+
+    async fn spanner(&self) -> Result<Spanner> {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let builder = Spanner::builder()
+            .with_endpoint(format!("http://{}", self.grpc()))
+            .with_credentials(anonymous::Builder::new().build())
+            .with_channel_pool(StaticChannelPoolConfig::new(1));
+        Ok(builder.build().await?)
+    }
+
+    /// A client past the store.
+    pub async fn client(&self) -> Result<DatabaseClient> {
+        let [project, instance, database] = PLACE;
+        let path = format!("projects/{project}/instances/{instance}/databases/{database}");
+        Ok(self.spanner().await?.database_client(path).build().await?)
+    }
+
+    /// Where requests go.
+    pub fn grpc(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// Where tables are created.
+    pub fn http(&self) -> String {
+        format!("127.0.0.1:{}", self.http)
+    }
+
+    /// Sets the clock that tests move.
+    pub async fn set_clock(&self, micros: u64) -> Result<()> {
+        let row = Mutation::new_insert_or_update_builder("clock")
+            .set("id")
+            .to(1_i64)
+            .set("micros")
+            .to(i64::try_from(micros)?)
+            .build();
+        self.client().await?.write_only_transaction().build().write([row]).await?;
+        Ok(())
+    }
+
+    /// Starts it again. It keeps nothing.
+    pub async fn restart(&self) -> Result<()> {
+        self.kill();
+        self.launch().await
+    }
+}
+
+impl Deref for Emulator {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
+    }
+}
+
+/// The program, which lies beside the resolved `gcloud`.
+fn find() -> Result<PathBuf> {
+    let gcloud =
+        program("gcloud", [] as [PathBuf; 0]).and_then(|gcloud| Ok(gcloud.canonicalize()?));
+    let folders =
+        gcloud.iter().filter_map(|gcloud| Some(gcloud.parent()?.join("cloud_spanner_emulator")));
+    program(PROGRAM, folders)
+}
+
+/// Why there is no emulator here, if there is none.
+pub fn unavailable() -> Option<String> {
+    find().err().map(|_| {
+        "the emulator of Cloud Spanner is not installed; install the component cloud-spanner-emulator of the Google Cloud CLI, or the \
+         package google-cloud-cli-spanner-emulator"
+            .to_owned()
+    })
+}
