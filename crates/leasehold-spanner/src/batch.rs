@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use google_cloud_spanner::client::DatabaseClient;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Effect, Error, Now, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
     RenewEntry, RenewOutcome, RenewRequest, Result, Table,
@@ -11,12 +10,12 @@ use leasehold_core::{
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
 
-use crate::client::{Client, Decision, Lane};
+use crate::client::{Client, Decision, Sender};
 
 /// A request about one lease, and how the rules decide about it.
 pub(crate) trait Member: Request + Clone {
     /// Who sends it.
-    fn database(client: &Client) -> &DatabaseClient {
+    fn sender(client: &Client) -> &Sender {
         &client.requests
     }
 
@@ -30,7 +29,7 @@ impl Member for AcquireRequest {
 }
 
 impl Member for RenewEntry {
-    fn database(client: &Client) -> &DatabaseClient {
+    fn sender(client: &Client) -> &Sender {
         &client.renewals
     }
 
@@ -51,12 +50,12 @@ impl Client {
     /// Carries out some requests, of different keys.
     pub(crate) async fn carry_out<R: Member>(
         &self,
-        (lane, until): (Lane, Deadline),
+        times: (Deadline, Deadline),
         requests: Vec<R>,
     ) -> Result<Vec<Result<R::Reply>>> {
         let keys = requests.iter().flat_map(|one| one.keys()).map(|key| key.as_str().to_owned());
         let (keys, sql) = (keys.collect(), Arc::clone(&self.sql));
-        self.transact((lane, until), R::database(self), keys, move |rows| {
+        self.transact(R::sender(self), times, keys, move |rows| {
             let mut changes = Vec::new();
             let decided = requests.iter().map(|one| {
                 rows.decide(&sql.table, one.keys(), &mut changes, |table, now| {
@@ -82,11 +81,7 @@ impl Server for Client {
 impl<R: Member> Exchange<R> for Client {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
         let members = requests.iter().map(|one| (*one).clone()).collect();
-        let replies = match self.lane(begin).await {
-            Ok(lane) => self.carry_out((lane, self.deadline()), members).await,
-            Err(error) => Err(error),
-        };
-        match replies {
+        match self.carry_out((begin, self.deadline()), members).await {
             Ok(replies) => replies.into_iter().map(Outcome::Done).collect(),
             Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
         }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use google_cloud_gax::retry_policy::NeverRetry;
+use google_cloud_spanner::Result as Driven;
 use google_cloud_spanner::client::DatabaseClient;
 use google_cloud_spanner::mutation::Mutation;
 use google_cloud_spanner::result::Row;
@@ -12,31 +14,30 @@ use google_cloud_spanner::transaction::{BasicTransactionRetryPolicy, ReadWriteTr
 use google_cloud_spanner::types;
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::{Deadline, outliving};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::error;
 use crate::rows::Rows;
 use crate::table::Sql;
 
-/// How long a rollback may take, which only ends locks sooner.
-const ROLLBACK: Duration = Duration::from_secs(1);
+/// After so long a wait for the rows, Spanner's clock is read again: the statement read it before the wait.
+const SOON: Duration = Duration::from_millis(50);
 
 /// The database, and who sends.
 pub(crate) struct Client {
-    pub(crate) requests: DatabaseClient,
-    /// Renewals have channels of their own, so that load cannot starve a holder.
-    pub(crate) renewals: DatabaseClient,
+    pub(crate) requests: Sender,
+    /// Renewals have channels and places of their own, so that load cannot starve a holder.
+    pub(crate) renewals: Sender,
     pub(crate) sql: Arc<Sql>,
     pub(crate) server: String,
     pub(crate) timeout: Duration,
-    /// How many transactions may be under way.
-    pub(crate) lanes: Arc<Semaphore>,
 }
 
-/// A place among the transactions that are under way.
-pub(crate) struct Lane(
-    #[expect(dead_code, reason = "its drop gives it back")] OwnedSemaphorePermit,
-);
+/// Who sends, and how many transactions may be under way.
+pub(crate) struct Sender {
+    pub(crate) database: DatabaseClient,
+    pub(crate) lanes: Arc<Semaphore>,
+}
 
 /// What a transaction decides.
 pub(crate) struct Decision<T> {
@@ -50,30 +51,27 @@ impl Client {
     }
 
     pub(crate) fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
-        let message = format!("{} did not answer within {limit:?}", self.server);
-        Error::unavailable(effect, message)
+        error::unanswered(&self.server, limit, effect == Effect::Unknown)
     }
 
-    /// A place among the transactions that are under way.
-    pub(crate) async fn lane(&self, begin: Deadline) -> Result<Lane> {
-        let lane = begin.bound(Arc::clone(&self.lanes).acquire_owned()).await;
-        let unanswered = || self.unanswered(begin.limit(), Effect::NotApplied);
-        lane.and_then(Result::ok).map(Lane).ok_or_else(unanswered)
-    }
-
-    /// Reads the rows of some keys and writes what `decide` changes, in one transaction. A transaction that is aborted begins anew
-    /// until the deadline. It runs on if its caller goes: a transaction that is dropped keeps its locks.
+    /// Reads the rows of some keys and writes what `decide` changes, in one transaction that begins before `begin` and ends
+    /// before `until`. One that is aborted begins anew. It runs on if its caller goes.
     pub(crate) async fn transact<T: Send + 'static>(
         &self,
-        (lane, until): (Lane, Deadline),
-        database: &DatabaseClient,
+        sender: &Sender,
+        (begin, until): (Deadline, Deadline),
         keys: Vec<String>,
         decide: impl Fn(&Rows) -> Result<Decision<T>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let runner = database
+        let lane = begin.bound(Arc::clone(&sender.lanes).acquire_owned()).await;
+        let Some(Ok(lane)) = lane else {
+            return Err(self.unanswered(begin.limit(), Effect::NotApplied));
+        };
+        let runner = sender
+            .database
             .read_write_transaction()
             .with_transaction_timeout(until.left())
-            .with_rollback_attempt_timeout(ROLLBACK)
+            .with_rollback_retry_policy(NeverRetry)
             .with_retry_policy(BasicTransactionRetryPolicy::new().with_total_timeout(until.left()))
             .build();
         let (sql, server) = (Arc::clone(&self.sql), self.server.clone());
@@ -89,17 +87,11 @@ impl Client {
                 async move {
                     commits.store(false, Ordering::Relaxed);
                     let (keys, decide) = &*shared;
-                    let statement = Statement::builder(&*sql.lock)
-                        .add_typed_param("keys", keys.clone(), types::array(types::string()))
-                        .build();
-                    let mut found = transaction.execute_query(statement).await?;
-                    let mut rows = Rows::default();
-                    while let Some(row) = found.next().await.transpose()? {
-                        if let Err(error) = rows.add(&row) {
-                            return Ok(Err(error));
-                        }
-                    }
-                    Ok(match decide(&rows) {
+                    let decided = match lock(&transaction, &sql, keys.clone(), until).await? {
+                        Ok(rows) => decide(&rows),
+                        Err(error) => Err(error),
+                    };
+                    Ok(match decided {
                         Ok(Decision { reply, changes }) => {
                             commits.store(!changes.is_empty(), Ordering::Relaxed);
                             transaction.buffer(changes)?;
@@ -109,9 +101,13 @@ impl Client {
                     })
                 }
             });
-            match Box::pin(decided).await {
-                Ok(done) => done.into_inner(),
-                Err(error) => Err(error::of(&server, error, commits.load(Ordering::Relaxed))),
+            // The driver's own limits do not hold while it connects, or reads what has begun to arrive.
+            let decided = until.bound(Box::pin(decided)).await;
+            let commits = commits.load(Ordering::Relaxed);
+            match decided {
+                Some(Ok(done)) => done.into_inner(),
+                Some(Err(error)) => Err(error::of(&server, error, commits)),
+                None => Err(error::unanswered(&server, until.limit(), commits)),
             }
         }))
         .await
@@ -120,7 +116,7 @@ impl Client {
     /// The rows of a statement, as they are at one instant.
     pub(crate) async fn read(&self, statement: Statement, until: Deadline) -> Result<Vec<Row>> {
         let reading = Box::pin(async {
-            let read = self.requests.single_use().build();
+            let read = self.requests.database.single_use().build();
             let mut found = read.execute_query(statement).await?;
             let mut rows = Vec::new();
             while let Some(row) = found.next().await.transpose()? {
@@ -132,4 +128,33 @@ impl Client {
         let rows = rows.ok_or_else(|| self.unanswered(until.limit(), Effect::NotApplied))?;
         rows.map_err(|error| error::of(&self.server, error, false))
     }
+}
+
+/// The rows of some keys, locked until the transaction ends.
+async fn lock(
+    transaction: &ReadWriteTransaction,
+    sql: &Sql,
+    keys: Vec<String>,
+    until: Deadline,
+) -> Driven<Result<Rows>> {
+    let statement = Statement::builder(&*sql.lock)
+        .add_typed_param("keys", keys, types::array(types::string()))
+        .build();
+    let begun = until.left();
+    let mut found = transaction.execute_query(statement).await?;
+    let mut rows = Rows::default();
+    while let Some(row) = found.next().await.transpose()? {
+        if let Err(error) = rows.add(&row) {
+            return Ok(Err(error));
+        }
+    }
+    if begun.saturating_sub(until.left()) < SOON {
+        return Ok(Ok(rows));
+    }
+    let mut now = transaction.execute_query(Statement::builder(&*sql.now).build()).await?;
+    let read = match now.next().await.transpose()? {
+        Some(row) => rows.read_again(&row),
+        None => Err(Error::unexpected("Spanner sent no row with its clock")),
+    };
+    Ok(read.map(|()| rows))
 }

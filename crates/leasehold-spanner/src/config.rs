@@ -6,12 +6,12 @@ use google_cloud_spanner::channel_pool::StaticChannelPoolConfig;
 use google_cloud_spanner::client::{
     DatabaseAdmin, DatabaseClient, Spanner, SpannerBuilderExt as _,
 };
-use leasehold_core::{Effect, Error, Result, table};
+use leasehold_core::{Error, Result, table};
 use leasehold_driver::{Deadline, StoreUrl};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::Semaphore;
 
-use crate::client::Client;
+use crate::client::{Client, Sender};
 use crate::error;
 use crate::table::{NOW, Sql, TableName};
 
@@ -79,8 +79,7 @@ impl SpannerConfig {
         if let Some(table) = url.take("table") {
             config.table = table;
         }
-        let known = std::env::var("SPANNER_EMULATOR_HOST").ok().filter(|host| !host.is_empty());
-        config.emulator = url.take("emulator").or(known);
+        config.emulator = url.take("emulator").or(config.emulator);
         config.emulator_http = url.take("emulator_http");
         if let Some(timeout) = url.take_duration("timeout")? {
             config.timeout = timeout;
@@ -90,7 +89,7 @@ impl SpannerConfig {
         Ok(config)
     }
 
-    /// A database.
+    /// A database: of the emulator that the environment variable `SPANNER_EMULATOR_HOST` names, or else of Cloud Spanner.
     pub fn new(
         project: impl Into<String>,
         instance: impl Into<String>,
@@ -101,7 +100,7 @@ impl SpannerConfig {
             instance: instance.into(),
             database: database.into(),
             table: Self::DEFAULT_TABLE.to_owned(),
-            emulator: None,
+            emulator: std::env::var("SPANNER_EMULATOR_HOST").ok().filter(|host| !host.is_empty()),
             emulator_http: None,
             timeout: Self::DEFAULT_TIMEOUT,
             forget_after: Some(table::FORGET_AFTER),
@@ -191,12 +190,17 @@ impl SpannerConfig {
         let clients =
             Box::pin(async { Ok((self.client(&server).await?, self.client(&server).await?)) });
         let clients = until.bound(clients).await;
-        let (requests, renewals) = clients.unwrap_or_else(|| {
-            let message = format!("{server} did not answer within {:?}", self.timeout);
-            Err(Error::unavailable(Effect::NotApplied, message))
-        })?;
-        let lanes = Arc::new(Semaphore::new(if self.is_emulated() { 1 } else { LANES }));
-        Ok(Client { requests, renewals, sql, server, timeout: self.timeout, lanes })
+        let (requests, renewals) =
+            clients.unwrap_or_else(|| Err(error::unanswered(&server, self.timeout, false)))?;
+        let (lanes, own) = match self.is_emulated() {
+            true => (1, None),
+            false => (LANES, Some(Arc::new(Semaphore::new(LANES)))),
+        };
+        let lanes = Arc::new(Semaphore::new(lanes));
+        let renewals =
+            Sender { database: renewals, lanes: own.unwrap_or_else(|| Arc::clone(&lanes)) };
+        let requests = Sender { database: requests, lanes };
+        Ok(Client { requests, renewals, sql, server, timeout: self.timeout })
     }
 
     async fn client(&self, server: &str) -> Result<DatabaseClient> {

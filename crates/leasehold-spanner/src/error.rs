@@ -1,5 +1,7 @@
 //! Converts failures of the driver and of Spanner.
 
+use std::time::Duration;
+
 use google_cloud_gax::client_builder::Error as BuildFailure;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_spanner::Error as Failure;
@@ -14,10 +16,17 @@ pub(crate) fn of(server: &str, failure: Failure, committing: bool) -> Error {
             || matches!(failure.http_status_code(), Some(401 | 403)) =>
         {
             Error::denied(format!("{server}: the credentials cannot be used ({failure})"))
+                .with_effect(effect)
         }
         None => Error::unavailable(effect, format!("{server} cannot be reached ({failure})")),
     };
     mapped.with_source(failure)
+}
+
+/// The error of a request that got no answer in time, and may have been committed.
+pub(crate) fn unanswered(server: &str, limit: Duration, committing: bool) -> Error {
+    let effect = if committing { Effect::Unknown } else { Effect::NotApplied };
+    Error::unavailable(effect, format!("{server} did not answer within {limit:?}"))
 }
 
 /// The error of a client that cannot be made: without credentials, for instance.
@@ -42,11 +51,13 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
         ),
         Code::PermissionDenied | Code::Unauthenticated => Error::denied(format!(
             "{replied}; https://docs.rs/leasehold-spanner lists the roles that the store needs"
-        )),
-        Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")),
+        ))
+        .with_effect(effect),
+        Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")).with_effect(effect),
         Code::InvalidArgument if message.contains("not found") => Error::incompatible(format!(
             "the table of the store is missing, or of another version; run `leasehold init` with this store; {replied}"
-        )),
+        ))
+        .with_effect(effect),
         Code::ResourceExhausted => Error::unavailable(effect, replied),
         Code::Unavailable
         | Code::DeadlineExceeded

@@ -6,11 +6,13 @@ use std::time::Duration;
 use google_cloud_spanner::result::Row;
 use leasehold_core::table::may_forget;
 use leasehold_core::{
-    Effect, EvictReply, EvictRequest, EvictScope, Filter, Key, Now, Result, Table, Unreadable,
+    Effect, Error, EvictReply, EvictRequest, EvictScope, Filter, Key, Now, Result, Table,
+    Unreadable,
 };
+use leasehold_driver::Deadline;
 
 use crate::client::Decision;
-use crate::list::position;
+use crate::position::Position;
 use crate::rows::{Rows, Stored, forget, instant, now, stored};
 use crate::store::Inner;
 use crate::table::TableName;
@@ -20,11 +22,12 @@ const LOOK_AT: usize = 1_000;
 
 impl Inner {
     pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        let until = self.client.deadline();
         match request.scope() {
             EvictScope::Exactly { targets, .. } => {
                 let (keys, request) =
                     (targets.iter().map(|target| target.key.clone()), request.clone());
-                self.change(keys, move |rows, table, keys| {
+                self.change(keys, until, move |rows, table, keys| {
                     let mut changes = Vec::new();
                     let evict = |rules: &mut Table, now: Now| Ok(rules.evict(&request, now));
                     let reply = rows.decide(table, keys, &mut changes, evict)?;
@@ -33,7 +36,7 @@ impl Inner {
                 .await
             }
             EvictScope::Expired(filter) => match filter.keys() {
-                Some(keys) => self.purge_of(keys.to_vec(), filter, request.limit()).await,
+                Some(keys) => self.purge_of(keys.to_vec(), filter, request.limit(), until).await,
                 None => self.purge(filter, request.limit()).await,
             },
         }
@@ -43,31 +46,36 @@ impl Inner {
     /// has done.
     async fn purge(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
         let until = self.client.deadline();
-        let first = (filter.key_prefix().to_owned(), Vec::new());
+        let first = Position::first(filter.key_prefix());
         let begun = self.purged_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut at = begun.max(first.clone());
         let (mut reply, mut is_wrapped) = (EvictReply::new(Vec::new(), 0, true), at == first);
+        let mut has_acted = false;
         while left(&reply, most) > 0 && !until.left().is_zero() {
-            let rows = self.scan(&at, LOOK_AT).await?;
+            let judged = |e: Error| if has_acted { e.with_effect(Effect::Unknown) } else { e };
+            let rows = self.scan(at.clone(), LOOK_AT, until).await.map_err(judged)?;
             let mut keys: Vec<Key> = Vec::new();
             for row in &rows {
-                at = position(row)?;
-                let Ok(key) = Key::new(&at.0) else { continue };
-                let is_wanted = filter.matches_name(key.as_str()) && self.is_over(row)?;
-                if is_wanted && keys.last() != Some(&key) {
-                    keys.push(key);
+                at = Position::of(row).map_err(judged)?;
+                if !filter.matches_name(&at.key) || !self.is_over(row).map_err(judged)? {
+                    continue;
+                }
+                match Key::new(&at.key) {
+                    Ok(key) if keys.last() == Some(&key) => {}
+                    Ok(key) => keys.push(key),
+                    Err(error) => add(&mut reply, Unreadable::new(at.key.clone(), error.into())),
                 }
             }
             if !keys.is_empty() {
-                let done = self.purge_of(keys, filter, left(&reply, most)).await;
-                let has_acted = left(&reply, most) < most;
-                let done =
-                    done.map_err(|e| if has_acted { e.with_effect(Effect::Unknown) } else { e })?;
+                let done = self.purge_of(keys, filter, left(&reply, most), until).await;
+                let done = done.map_err(judged)?;
+                has_acted = true;
                 reply.removed.extend(done.removed);
                 reply.counters_forgotten += done.counters_forgotten;
-                reply.unreadable.extend(done.unreadable);
+                done.unreadable.into_iter().for_each(|one| add(&mut reply, one));
             }
             if rows.len() == LOOK_AT {
+                at = at.next();
                 continue;
             }
             at = first.clone();
@@ -82,9 +90,15 @@ impl Inner {
     }
 
     /// Removes what is over of these keys, and forgets their counters.
-    async fn purge_of(&self, keys: Vec<Key>, filter: &Filter, most: usize) -> Result<EvictReply> {
+    async fn purge_of(
+        &self,
+        keys: Vec<Key>,
+        filter: &Filter,
+        most: usize,
+        until: Deadline,
+    ) -> Result<EvictReply> {
         let (filter, forget_after) = (filter.clone(), self.config.forget_after);
-        self.change(keys, move |rows, table, keys| {
+        self.change(keys, until, move |rows, table, keys| {
             let (mut changes, mut reply) = (Vec::new(), EvictReply::new(Vec::new(), 0, false));
             for key in keys {
                 if left(&reply, most) == 0 {
@@ -121,6 +135,7 @@ impl Inner {
     async fn change(
         &self,
         keys: impl IntoIterator<Item = Key>,
+        until: Deadline,
         decide: impl Fn(&Rows, &TableName, &[Key]) -> Result<Decision<EvictReply>>
         + Send
         + Sync
@@ -129,12 +144,11 @@ impl Inner {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        let (client, until) = (&self.client, self.client.deadline());
-        let lane = client.lane(until).await?;
+        let client = &self.client;
         let names = keys.iter().map(|key| key.as_str().to_owned()).collect();
         let sql = Arc::clone(&client.sql);
         let decide = move |rows: &Rows| decide(rows, &sql.table, &keys);
-        client.transact((lane, until), &client.requests, names, decide).await
+        client.transact(&client.requests, (until, until), names, decide).await
     }
 
     /// Whether there is something to remove in a row, or to report.
@@ -146,6 +160,13 @@ impl Inner {
             Ok(Stored::Nothing) => false,
             Err(_) => true,
         })
+    }
+}
+
+/// Adds what is not named yet: a row may be read twice.
+fn add(reply: &mut EvictReply, one: Unreadable) {
+    if reply.unreadable.iter().all(|known| known.name != one.name) {
+        reply.unreadable.push(one);
     }
 }
 

@@ -29,6 +29,7 @@ mod error;
 mod evict;
 mod health;
 mod list;
+mod position;
 mod rows;
 mod schema;
 mod store;

@@ -56,6 +56,12 @@ impl Rows {
         Ok(())
     }
 
+    /// Takes a later reading of Spanner's clock.
+    pub(crate) fn read_again(&mut self, row: &Row) -> Result<()> {
+        self.now = now(row)?;
+        Ok(())
+    }
+
     /// Spanner's clock when it read them.
     pub(crate) fn now(&self) -> Now {
         instant(self.now)
@@ -95,11 +101,12 @@ impl Rows {
         let before = before.with_mark(counters.values().copied().max().unwrap_or_default());
         let mut after = before.clone();
         let reply = apply(&mut after, self.now())?;
-        for key in counters.into_keys() {
-            if after.mark() != before.mark() {
-                changes.push(counter(table, key, after.mark()));
-            }
+        for (key, known) in counters {
             let (old, new) = (before.holders(key), after.holders(key));
+            let highest = new.iter().map(|holder| holder.token.get()).max().unwrap_or_default();
+            if highest > known {
+                changes.push(counter(table, key, highest));
+            }
             for holder in new.iter().filter(|holder| !old.contains(holder)) {
                 changes.push(lease(table, key, holder)?);
             }

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use google_cloud_lro::Poller as _;
 use leasehold_core::{Effect, Result};
+use leasehold_driver::Deadline;
 
 use crate::error;
 use crate::store::Inner;
+
+/// How long a change of the schema may take, whatever the time limit of an operation: Spanner works on it in the background.
+const LONG: Duration = Duration::from_secs(120);
 
 /// How long another client's change of the schema is waited for before the next try.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -15,9 +19,9 @@ impl Inner {
     /// Creates the table if it is missing. Spanner makes one change of a schema at a time: while another client makes one, it
     /// is tried again.
     pub(crate) async fn prepare(&self) -> Result<()> {
-        let until = self.client.deadline();
+        let until = Deadline::after(self.client.timeout.max(LONG));
         loop {
-            if self.is_prepared(until).await? {
+            if self.is_prepared(self.client.deadline()).await? {
                 return Ok(());
             }
             let created = until.bound(Box::pin(self.create())).await;

@@ -11,6 +11,7 @@ use leasehold_driver::batches::{Batches, Sizes};
 use crate::SpannerConfig;
 use crate::batch::Member;
 use crate::client::Client;
+use crate::position::Position;
 
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "spanner";
@@ -33,7 +34,7 @@ pub(crate) struct Inner {
     batches: Batches<Client>,
     pub(crate) config: SpannerConfig,
     /// Where the next purge continues, so that a small one need not begin at the start.
-    pub(crate) purged_to: Mutex<(String, Vec<u8>)>,
+    pub(crate) purged_to: Mutex<Position>,
 }
 
 impl SpannerConfig {
@@ -76,10 +77,7 @@ impl Inner {
         let until = self.client.deadline();
         let alone = |request: Arc<R>| {
             let client = Arc::clone(&self.client);
-            async move {
-                let lane = client.lane(until).await?;
-                client.carry_out((lane, until), vec![(*request).clone()]).await?.remove(0)
-            }
+            async move { client.carry_out((until, until), vec![(*request).clone()]).await?.remove(0) }
         };
         self.batches.carry_out(requests, until, |one| one.keys().nth(1).is_none(), alone).await
     }

@@ -48,11 +48,13 @@ pub(crate) const NOW: &str = "UNIX_MICROS(CURRENT_TIMESTAMP())";
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) table: TableName,
+    /// Spanner's clock.
+    pub(crate) now: String,
     /// The rows of `@keys` with Spanner's clock, at least one row for each key, locked until the transaction ends.
     pub(crate) lock: String,
     /// The same without a lock.
     pub(crate) look_up: String,
-    /// At most `@most` rows after `@key` and `@id`, with Spanner's clock.
+    /// At most `@most` rows from `@key` and `@id` on, with Spanner's clock.
     pub(crate) page: String,
     /// How many of the columns the table has, and Spanner's clock.
     pub(crate) health: String,
@@ -71,11 +73,12 @@ impl Sql {
         );
         let known = COLUMNS.map(|column| format!("'{column}'")).join(", ");
         Self {
+            now: format!("SELECT {clock} AS now"),
             lock: format!("@{{LOCK_SCANNED_RANGES=exclusive}} {named}"),
             look_up: named,
             page: format!(
                 "SELECT {clock} AS now, l.key, {columns} FROM `{name}` AS l \
-                 WHERE l.key > @key OR (l.key = @key AND l.id > @id) ORDER BY l.key, l.id LIMIT @most"
+                 WHERE l.key > @key OR (l.key = @key AND l.id >= @id) ORDER BY l.key, l.id LIMIT @most"
             ),
             health: format!(
                 "SELECT {clock} AS now, (SELECT COUNT(*) FROM INFORMATION_SCHEMA.COLUMNS \

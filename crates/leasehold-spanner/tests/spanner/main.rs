@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use google_cloud_spanner::mutation::Mutation;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Effect, ErrorKind, Filter, Key, LeaseId, Level,
-    ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store as _, Ttl,
+    AcquireReply, AcquireRequest, Claim, Claims, Effect, ErrorKind, EvictRequest, FencingToken,
+    Filter, Key, LeaseId, Level, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
+    RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_spanner::{SpannerConfig, SpannerStore};
 use leasehold_testkit::fails_within;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
         a_lease_above_the_counter_of_its_key_is_damage,
         an_emulator_that_stands_still_or_has_ended_is_unavailable,
         requests_that_arrive_together_are_all_decided,
+        a_raise_damages_no_key_with_a_lower_counter,
+        a_purge_of_a_prefix_forgets_the_key_that_is_the_prefix,
     ];
     let missing = unavailable();
     if let Some(why) = &missing {
@@ -178,4 +181,46 @@ async fn requests_that_arrive_together_are_all_decided() {
     }
     let granted = tasks.join_all().await.into_iter().filter(|granted| *granted).count();
     assert_eq!(granted, 40);
+}
+
+async fn a_raise_damages_no_key_with_a_lower_counter() {
+    let (_emulator, store) = prepared().await;
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    let shared = |keys: &[&str]| {
+        let claims = keys.iter().map(|name| Claim { key: key(name), mode: Mode::SHARED });
+        let claims = Claims::new(claims).unwrap();
+        AcquireRequest::new(LeaseId::mint().unwrap(), claims, ttl)
+    };
+    let both = shared(&["a", "b"]);
+    let token = token_of(store.acquire(&both).await.unwrap());
+    let above = token_of(store.acquire(&shared(&["b"])).await.unwrap());
+    assert!(token < above);
+    let between = FencingToken::new(token.get() + 1).unwrap();
+    let raise = RenewEntry::extend(both.id().clone(), both.claims().clone(), ttl)
+        .with_token_raised_to(between);
+    let renewed = store.renew(&RenewRequest::new(vec![raise])).await.unwrap();
+    assert!(matches!(renewed.leases[..], [RenewOutcome::Held(_)]), "{renewed:?}");
+    let next = token_of(store.acquire(&shared(&["a"])).await.unwrap());
+    assert!(between < next);
+}
+
+async fn a_purge_of_a_prefix_forgets_the_key_that_is_the_prefix() {
+    let (emulator, _) = prepared().await;
+    let store = config(&emulator).forget_after(Some(Duration::ZERO)).connect().await.unwrap();
+    for name in ["job", "job:1", "other"] {
+        let request = request(name);
+        token_of(store.acquire(&request).await.unwrap());
+        let ends = ReleaseEntry::new(request.id().clone(), [key(name)]);
+        store.release(&ReleaseRequest::new(vec![ends])).await.unwrap();
+    }
+    let purge = EvictRequest::expired(Filter::default().with_prefix("job"));
+    assert_eq!(store.evict(&purge).await.unwrap().counters_forgotten, 2);
+    assert_eq!(store.evict(&purge).await.unwrap().counters_forgotten, 0);
+}
+
+fn token_of(reply: AcquireReply) -> FencingToken {
+    match reply {
+        AcquireReply::Granted(granted) => granted.token.unwrap(),
+        AcquireReply::Refused(refused) => panic!("{refused:?}"),
+    }
 }
