@@ -51,6 +51,8 @@ pub(crate) enum Need {
     Margin,
     /// Lease ids of any bytes.
     AnyId,
+    /// Keys that are any text, beside any other.
+    AnyKey,
     ReportsGroup,
     ReportsNote,
     ReportsAge,
@@ -77,6 +79,7 @@ impl Need {
             Self::ComparesTokens => can.compares_tokens,
             Self::Margin => !can.margin.is_zero(),
             Self::AnyId => !can.text_ids,
+            Self::AnyKey => reports.any_key,
             Self::ReportsGroup => reports.group,
             Self::ReportsNote => reports.note,
             Self::ReportsAge => reports.age,
@@ -178,6 +181,14 @@ impl Need {
                 let id = LeaseId::foreign(&[0xff])?;
                 unsupported(&client.reject(&fixture.exclusive("job").with_id(&id)).await?)?;
                 "lease ids of any bytes"
+            }
+            Self::AnyKey => {
+                let lease = fixture.exclusive("job");
+                client.grant(&lease).await?;
+                unsupported(&client.reject(&fixture.exclusive("job_x")).await?)?;
+                unsupported(&client.reject(&fixture.exclusive("'")).await?)?;
+                client.released(&lease).await?;
+                "keys of any text"
             }
             Self::ReportsGroup => return Ok(format!("{name} does not report groups")),
             Self::ReportsNote => return Ok(format!("{name} does not report notes")),

@@ -215,6 +215,8 @@ pub struct Reports {
     pub holder: bool,
     /// The renewal of an evicted lease reports that it was evicted, and why.
     pub evicted: bool,
+    /// Keys may be any text, and stand beside any other.
+    pub any_key: bool,
     /// A release without wake-up wakes nobody. A store whose waiters watch the data cannot tell it from others.
     pub quiet: bool,
     /// How many times a listing shows each record: once, except on a quorum, which shows each node's own.
@@ -243,6 +245,7 @@ impl Reports {
             age: true,
             holder: true,
             evicted: true,
+            any_key: true,
             quiet: true,
             copies: 1,
             winner: true,
@@ -262,6 +265,7 @@ impl Reports {
             age: false,
             holder: false,
             evicted: false,
+            any_key: true,
             quiet: true,
             copies: 1,
             winner: true,

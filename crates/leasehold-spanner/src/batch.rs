@@ -10,7 +10,9 @@ use leasehold_core::{
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
 
-use crate::client::{Client, Decision, Sender};
+use crate::client::{Client, Decision, Found, Sender};
+use crate::rows::Rows;
+use crate::table::Sql;
 
 /// A request about one lease, and how the rules decide about it.
 pub(crate) trait Member: Request + Clone {
@@ -46,17 +48,23 @@ impl Member for ReleaseEntry {
     }
 }
 
-impl Client {
+/// Carries out requests on the table.
+pub(crate) struct Transactions {
+    pub(crate) client: Arc<Client>,
+    pub(crate) sql: Arc<Sql>,
+}
+
+impl Transactions {
     /// Carries out some requests, of different keys.
     pub(crate) async fn carry_out<R: Member>(
         &self,
         times: (Deadline, Deadline),
         requests: Vec<R>,
     ) -> Result<Vec<Result<R::Reply>>> {
-        let keys = requests.iter().flat_map(|one| one.keys()).map(|key| key.as_str().to_owned());
-        let (keys, sql) = (keys.collect(), Arc::clone(&self.sql));
-        self.transact(R::sender(self), times, keys, move |rows| {
-            let mut changes = Vec::new();
+        let (client, sql) = (&self.client, Arc::clone(&self.sql));
+        let lock = sql.lock(requests.iter().flat_map(|one| one.keys()));
+        let decide = move |found: &Found| {
+            let (rows, mut changes) = (Rows::of(found)?, Vec::new());
             let decided = requests.iter().map(|one| {
                 rows.decide(&sql.table, one.keys(), &mut changes, |table, now| {
                     one.apply(table, now)
@@ -64,24 +72,24 @@ impl Client {
             });
             let reply = decided.collect();
             Ok(Decision { reply, changes })
-        })
-        .await
+        };
+        Ok(client.transact(R::sender(client), times, lock, decide).await?.reply)
     }
 }
 
-impl Server for Client {
+impl Server for Transactions {
     /// The driver replaces its channels by itself.
     fn retire(&self) {}
 
     fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
-        Client::unanswered(self, limit, effect)
+        self.client.unanswered(limit, effect)
     }
 }
 
-impl<R: Member> Exchange<R> for Client {
+impl<R: Member> Exchange<R> for Transactions {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
         let members = requests.iter().map(|one| (*one).clone()).collect();
-        match self.carry_out((begin, self.deadline()), members).await {
+        match self.carry_out((begin, self.client.deadline()), members).await {
             Ok(replies) => replies.into_iter().map(Outcome::Done).collect(),
             Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
         }

@@ -11,14 +11,12 @@ use google_cloud_spanner::mutation::Mutation;
 use google_cloud_spanner::result::Row;
 use google_cloud_spanner::statement::Statement;
 use google_cloud_spanner::transaction::{BasicTransactionRetryPolicy, ReadWriteTransaction};
-use google_cloud_spanner::types;
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::{Deadline, outliving};
 use tokio::sync::Semaphore;
 
+use crate::columns::now;
 use crate::error;
-use crate::rows::Rows;
-use crate::table::Sql;
 
 /// After so long a wait for the rows, Spanner's clock is read again: the statement read it before the wait.
 const SOON: Duration = Duration::from_millis(50);
@@ -28,7 +26,8 @@ pub(crate) struct Client {
     pub(crate) requests: Sender,
     /// Renewals have channels and places of their own, so that load cannot starve a holder.
     pub(crate) renewals: Sender,
-    pub(crate) sql: Arc<Sql>,
+    /// Reads Spanner's clock.
+    pub(crate) now: Arc<str>,
     pub(crate) server: String,
     pub(crate) timeout: Duration,
 }
@@ -39,10 +38,23 @@ pub(crate) struct Sender {
     pub(crate) lanes: Arc<Semaphore>,
 }
 
+/// What a transaction has read.
+pub(crate) struct Found {
+    /// Spanner's clock, in microseconds since 1970, read after the rows were locked.
+    pub(crate) now: i64,
+    pub(crate) rows: Vec<Row>,
+}
+
 /// What a transaction decides.
 pub(crate) struct Decision<T> {
     pub(crate) reply: T,
     pub(crate) changes: Vec<Mutation>,
+}
+
+/// What a transaction has decided, and when it was committed, in microseconds since 1970.
+pub(crate) struct Committed<T> {
+    pub(crate) reply: T,
+    pub(crate) at: Option<i64>,
 }
 
 impl Client {
@@ -54,15 +66,16 @@ impl Client {
         error::unanswered(&self.server, limit, effect == Effect::Unknown)
     }
 
-    /// Reads the rows of some keys and writes what `decide` changes, in one transaction that begins before `begin` and ends
-    /// before `until`. One that is aborted begins anew. It runs on if its caller goes.
+    /// Reads by a statement that locks its rows, each with Spanner's clock as `now`, and writes what `decide` changes, in one
+    /// transaction that begins before `begin` and ends before `until`. One that is aborted begins anew. It runs on if its caller
+    /// goes.
     pub(crate) async fn transact<T: Send + 'static>(
         &self,
         sender: &Sender,
         (begin, until): (Deadline, Deadline),
-        keys: Vec<String>,
-        decide: impl Fn(&Rows) -> Result<Decision<T>> + Send + Sync + 'static,
-    ) -> Result<T> {
+        lock: Statement,
+        decide: impl Fn(&Found) -> Result<Decision<T>> + Send + Sync + 'static,
+    ) -> Result<Committed<T>> {
         let lane = begin.bound(Arc::clone(&sender.lanes).acquire_owned()).await;
         let Some(Ok(lane)) = lane else {
             return Err(self.unanswered(begin.limit(), Effect::NotApplied));
@@ -74,24 +87,21 @@ impl Client {
             .with_rollback_retry_policy(NeverRetry)
             .with_retry_policy(BasicTransactionRetryPolicy::new().with_total_timeout(until.left()))
             .build();
-        let (sql, server) = (Arc::clone(&self.sql), self.server.clone());
-        let shared = Arc::new((keys, decide));
+        let (clock, server) = (Arc::clone(&self.now), self.server.clone());
+        let shared = Arc::new((lock, decide));
         // Boxed: the driver's futures are large, and are moved on their way.
         outliving(Box::pin(async move {
             let _lane = lane;
             let commits = Arc::new(AtomicBool::new(false));
             let committing = Arc::clone(&commits);
             let decided = runner.run(move |transaction: ReadWriteTransaction| {
-                let (shared, sql) = (Arc::clone(&shared), Arc::clone(&sql));
+                let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
                 let commits = Arc::clone(&committing);
                 async move {
                     commits.store(false, Ordering::Relaxed);
-                    let (keys, decide) = &*shared;
-                    let decided = match lock(&transaction, &sql, keys.clone(), until).await? {
-                        Ok(rows) => decide(&rows),
-                        Err(error) => Err(error),
-                    };
-                    Ok(match decided {
+                    let (lock, decide) = &*shared;
+                    let found = find(&transaction, lock.clone(), &clock, until).await?;
+                    Ok(match found.and_then(|found| decide(&found)) {
                         Ok(Decision { reply, changes }) => {
                             commits.store(!changes.is_empty(), Ordering::Relaxed);
                             transaction.buffer(changes)?;
@@ -105,7 +115,11 @@ impl Client {
             let decided = until.bound(Box::pin(decided)).await;
             let commits = commits.load(Ordering::Relaxed);
             match decided {
-                Some(Ok(done)) => done.into_inner(),
+                Some(Ok(done)) => {
+                    let at = done.commit_timestamp();
+                    let at = at.map(|at| at.seconds() * 1_000_000 + i64::from(at.nanos()) / 1_000);
+                    done.into_inner().map(|reply| Committed { reply, at })
+                }
                 Some(Err(error)) => Err(error::of(&server, error, commits)),
                 None => Err(error::unanswered(&server, until.limit(), commits)),
             }
@@ -130,31 +144,25 @@ impl Client {
     }
 }
 
-/// The rows of some keys, locked until the transaction ends.
-async fn lock(
+/// The rows of a statement, locked until the transaction ends.
+async fn find(
     transaction: &ReadWriteTransaction,
-    sql: &Sql,
-    keys: Vec<String>,
+    lock: Statement,
+    clock: &str,
     until: Deadline,
-) -> Driven<Result<Rows>> {
-    let statement = Statement::builder(&*sql.lock)
-        .add_typed_param("keys", keys, types::array(types::string()))
-        .build();
+) -> Driven<Result<Found>> {
     let begun = until.left();
-    let mut found = transaction.execute_query(statement).await?;
-    let mut rows = Rows::default();
+    let mut found = transaction.execute_query(lock).await?;
+    let mut rows = Vec::new();
     while let Some(row) = found.next().await.transpose()? {
-        if let Err(error) = rows.add(&row) {
-            return Ok(Err(error));
-        }
+        rows.push(row);
     }
-    if begun.saturating_sub(until.left()) < SOON {
-        return Ok(Ok(rows));
-    }
-    let mut now = transaction.execute_query(Statement::builder(&*sql.now).build()).await?;
-    let read = match now.next().await.transpose()? {
-        Some(row) => rows.read_again(&row),
-        None => Err(Error::unexpected("Spanner sent no row with its clock")),
+    let at = if begun.saturating_sub(until.left()) < SOON {
+        rows.first().map(now)
+    } else {
+        let mut read = transaction.execute_query(Statement::builder(clock).build()).await?;
+        read.next().await.transpose()?.as_ref().map(now)
     };
-    Ok(read.map(|()| rows))
+    let none = || Err(Error::unexpected("Spanner sent no row with its clock"));
+    Ok(at.unwrap_or_else(none).map(|now| Found { now, rows }))
 }

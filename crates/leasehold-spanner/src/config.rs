@@ -31,12 +31,12 @@ pub struct SpannerConfig {
     project: String,
     instance: String,
     database: String,
-    table: String,
+    table: Option<String>,
     emulator: Option<String>,
     emulator_http: Option<String>,
     timeout: Duration,
     pub(crate) forget_after: Option<Duration>,
-    clock: &'static str,
+    pub(crate) clock: &'static str,
 }
 
 /// How many transactions may be under way; the emulator runs one at a time, and aborts others.
@@ -50,7 +50,7 @@ impl SpannerConfig {
     /// The default time limit of an operation: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    const OPTIONS: &[&str] = &["table", "emulator", "emulator_http", "timeout"];
+    pub(crate) const OPTIONS: &[&str] = &["table", "emulator", "emulator_http", "timeout"];
 
     /// Parses `spanner://PROJECT/INSTANCE/DATABASE?option=value&…`, without connecting. Options:
     /// - `table`: the table, by default `leasehold`;
@@ -61,6 +61,14 @@ impl SpannerConfig {
     /// # Errors
     /// `InvalidInput` for a wrong URL, which no message repeats.
     pub fn parse(url: &str) -> Result<Self> {
+        let (config, url) = Self::read(url)?;
+        url.finish(Self::OPTIONS)?;
+        config.table_name()?;
+        Ok(config)
+    }
+
+    /// Takes what it knows from a URL.
+    pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
         let mut url = StoreUrl::parse(url)?;
         let form = || {
             Error::invalid_input(
@@ -76,17 +84,13 @@ impl SpannerConfig {
             url.path().trim_start_matches('/').split('/').map(str::to_owned).collect();
         let [instance, database] = parts.as_slice() else { return Err(form()) };
         let mut config = Self::new(project, instance, database);
-        if let Some(table) = url.take("table") {
-            config.table = table;
-        }
+        config.table = url.take("table");
         config.emulator = url.take("emulator").or(config.emulator);
         config.emulator_http = url.take("emulator_http");
         if let Some(timeout) = url.take_duration("timeout")? {
             config.timeout = timeout;
         }
-        url.finish(Self::OPTIONS)?;
-        config.table_name()?;
-        Ok(config)
+        Ok((config, url))
     }
 
     /// A database: of the emulator that the environment variable `SPANNER_EMULATOR_HOST` names, or else of Cloud Spanner.
@@ -99,7 +103,7 @@ impl SpannerConfig {
             project: project.into(),
             instance: instance.into(),
             database: database.into(),
-            table: Self::DEFAULT_TABLE.to_owned(),
+            table: None,
             emulator: std::env::var("SPANNER_EMULATOR_HOST").ok().filter(|host| !host.is_empty()),
             emulator_http: None,
             timeout: Self::DEFAULT_TIMEOUT,
@@ -111,7 +115,7 @@ impl SpannerConfig {
     /// Sets the table.
     #[must_use]
     pub fn table(mut self, name: impl Into<String>) -> Self {
-        self.table = name.into();
+        self.table = Some(name.into());
         self
     }
 
@@ -173,18 +177,22 @@ impl SpannerConfig {
         if self.is_emulated() { 1 } else { 4 }
     }
 
-    fn table_name(&self) -> Result<TableName> {
-        TableName::new(&self.table).ok_or_else(|| {
+    /// Whether a table is named.
+    pub(crate) fn names_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    pub(crate) fn table_name(&self) -> Result<TableName> {
+        let table = self.table.as_deref().unwrap_or(Self::DEFAULT_TABLE);
+        TableName::new(table).ok_or_else(|| {
             Error::invalid_input(format!(
-                "the table is {:?}; its name must be a letter and then letters, digits and _, at most {} in all",
-                self.table,
+                "the table is {table:?}; its name must be a letter and then letters, digits and _, at most {} in all",
                 TableName::MAX_BYTES
             ))
         })
     }
 
     pub(crate) async fn open(&self) -> Result<Client> {
-        let sql = Arc::new(Sql::new(self.table_name()?, self.clock));
         let until = Deadline::after(self.timeout);
         let server = format!("spanner://{}/{}/{}", self.project, self.instance, self.database);
         let clients =
@@ -200,7 +208,8 @@ impl SpannerConfig {
         let renewals =
             Sender { database: renewals, lanes: own.unwrap_or_else(|| Arc::clone(&lanes)) };
         let requests = Sender { database: requests, lanes };
-        Ok(Client { requests, renewals, sql, server, timeout: self.timeout })
+        let now = format!("SELECT {} AS now", self.clock).into();
+        Ok(Client { requests, renewals, now, server, timeout: self.timeout })
     }
 
     async fn client(&self, server: &str) -> Result<DatabaseClient> {
@@ -243,7 +252,6 @@ mod tests {
         let url = "spanner://p-1/i-1/d_1?table=locks&emulator=127.0.0.1:9010&emulator_http=127.0.0.1:9020&timeout=2s";
         let config = SpannerConfig::parse(url).unwrap();
         assert_eq!(config.path(), "projects/p-1/instances/i-1/databases/d_1");
-        assert_eq!(config.table, "locks");
         assert_eq!(config.emulator.as_deref(), Some("127.0.0.1:9010"));
         assert_eq!(config.emulator_http.as_deref(), Some("127.0.0.1:9020"));
         assert_eq!(config.timeout, Duration::from_secs(2));
@@ -253,7 +261,8 @@ mod tests {
     #[test]
     fn what_a_url_does_not_set_has_a_default() {
         let config = SpannerConfig::parse("spanner://p/i/d").unwrap();
-        assert_eq!((config.table.as_str(), config.timeout), ("leasehold", Duration::from_secs(5)));
+        let table = config.table_name().unwrap();
+        assert_eq!((table.as_str(), config.timeout), ("leasehold", Duration::from_secs(5)));
         assert_eq!(config.forget_after, Some(table::FORGET_AFTER));
     }
 

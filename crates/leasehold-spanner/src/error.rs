@@ -34,6 +34,12 @@ pub(crate) fn of_building(server: &str, failure: BuildFailure) -> Error {
     Error::denied(format!("{server} cannot be used ({failure})")).with_source(failure)
 }
 
+/// Whether Spanner replied with this code.
+pub(crate) fn has_code(error: &Error, code: Code) -> bool {
+    let failure = error.cause().and_then(|source| source.downcast_ref::<Failure>());
+    failure.and_then(Failure::status).is_some_and(|status| status.code == code)
+}
+
 /// Whether a change of the schema was refused because another one is under way.
 pub(crate) fn is_of_busy_schema(error: &Error) -> bool {
     error.to_string().contains("concurrent schema change")

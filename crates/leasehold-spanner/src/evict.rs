@@ -11,9 +11,10 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::client::Decision;
+use crate::client::{Decision, Found};
+use crate::columns::{instant, now};
 use crate::position::Position;
-use crate::rows::{Rows, Stored, forget, instant, now, stored};
+use crate::rows::{Rows, Stored, forget, stored};
 use crate::store::Inner;
 use crate::table::TableName;
 
@@ -144,11 +145,10 @@ impl Inner {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        let client = &self.client;
-        let names = keys.iter().map(|key| key.as_str().to_owned()).collect();
-        let sql = Arc::clone(&client.sql);
-        let decide = move |rows: &Rows| decide(rows, &sql.table, &keys);
-        client.transact(&client.requests, (until, until), names, decide).await
+        let (client, sql) = (&self.client, Arc::clone(&self.sql));
+        let lock = sql.lock(keys.iter());
+        let decide = move |found: &Found| decide(&Rows::of(found)?, &sql.table, &keys);
+        Ok(client.transact(&client.requests, (until, until), lock, decide).await?.reply)
     }
 
     /// Whether there is something to remove in a row, or to report.

@@ -24,6 +24,7 @@
 
 mod batch;
 mod client;
+mod columns;
 mod config;
 mod error;
 mod evict;
@@ -32,12 +33,18 @@ mod list;
 mod position;
 mod rows;
 mod schema;
+mod spindle;
 mod store;
 mod table;
 
 pub use config::SpannerConfig;
+pub use spindle::{SpindleConfig, SpindleStore};
 pub use store::SpannerStore;
 
 /// Guarantees, schema, roles, limits and hazards of the store for Cloud Spanner.
 #[doc = include_str!("../MANUAL.md")]
 pub mod manual {}
+
+/// Rows, rules and hazards of the table of spindle.
+#[doc = include_str!("../SPINDLE.md")]
+pub mod spindle_manual {}

@@ -6,8 +6,9 @@ use google_cloud_spanner::types;
 use leasehold_core::{Key, ListReply, ListRequest, Page, Result, Unreadable};
 use leasehold_driver::Deadline;
 
+use crate::columns::{instant, now};
 use crate::position::Position;
-use crate::rows::{Stored, instant, now, stored};
+use crate::rows::{Stored, stored};
 use crate::store::Inner;
 
 /// How many rows one page reads at most, so that a filter that matches little makes no page slow. A page may then hold
@@ -19,13 +20,8 @@ impl Inner {
         let (client, filter) = (&self.client, request.filter());
         let after = request.cursor().map(Position::parse).transpose()?;
         if let Some(keys) = filter.keys() {
-            let mut names: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
-            names.sort_unstable();
-            names.dedup();
-            let statement = Statement::builder(&*client.sql.look_up)
-                .add_typed_param("keys", names, types::array(types::string()))
-                .build();
-            let mut rows = client.read(statement, client.deadline()).await?;
+            let looked_up = self.sql.look_up(keys.iter());
+            let mut rows = client.read(looked_up, client.deadline()).await?;
             rows.sort_by_cached_key(|row| Position::of(row).ok());
             return page(Page::new(request, after), &rows, "", false);
         }
@@ -44,7 +40,7 @@ impl Inner {
         most: usize,
         until: Deadline,
     ) -> Result<Vec<Row>> {
-        let statement = Statement::builder(&*self.client.sql.page)
+        let statement = Statement::builder(&*self.sql.page)
             .add_param("key", from.key)
             .add_typed_param("id", from.id, types::bytes())
             .add_param("most", i64::try_from(most).unwrap_or(i64::MAX))

@@ -7,13 +7,14 @@ use std::time::Duration;
 use google_cloud_spanner::key::{Key as RowKey, KeySet};
 use google_cloud_spanner::mutation::Mutation;
 use google_cloud_spanner::result::Row;
-use google_cloud_spanner::value::FromValue;
 use leasehold_core::table::{Holder, State};
 use leasehold_core::term::micros_up;
 use leasehold_core::{
     Error, FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Result, Table,
 };
 
+use crate::client::Found;
+use crate::columns::{column, instant};
 use crate::table::TableName;
 
 /// The id of the row with the counter of a key: no lease has it.
@@ -30,7 +31,7 @@ pub(crate) enum Stored {
 }
 
 /// Rows of some keys, as one transaction sees them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rows {
     now: i64,
     keys: BTreeMap<String, OfKey>,
@@ -44,22 +45,20 @@ struct OfKey {
 }
 
 impl Rows {
-    pub(crate) fn add(&mut self, row: &Row) -> Result<()> {
-        self.now = now(row)?;
-        let of_key = self.keys.entry(name(row)?).or_default();
-        match stored(row) {
-            Ok(Stored::Counter(counter)) => of_key.counter = counter,
-            Ok(Stored::Lease(holder)) => of_key.holders.push(holder),
-            Ok(Stored::Nothing) => {}
-            Err(error) => of_key.damage = Some(error),
+    /// # Errors
+    /// `Corrupt` if a row has no key.
+    pub(crate) fn of(found: &Found) -> Result<Self> {
+        let mut rows = Self { now: found.now, keys: BTreeMap::new() };
+        for row in &found.rows {
+            let of_key = rows.keys.entry(name(row)?).or_default();
+            match stored(row) {
+                Ok(Stored::Counter(counter)) => of_key.counter = counter,
+                Ok(Stored::Lease(holder)) => of_key.holders.push(holder),
+                Ok(Stored::Nothing) => {}
+                Err(error) => of_key.damage = Some(error),
+            }
         }
-        Ok(())
-    }
-
-    /// Takes a later reading of Spanner's clock.
-    pub(crate) fn read_again(&mut self, row: &Row) -> Result<()> {
-        self.now = now(row)?;
-        Ok(())
+        Ok(rows)
     }
 
     /// Spanner's clock when it read them.
@@ -188,17 +187,6 @@ fn lease(table: &TableName, key: &Key, holder: &Holder) -> Result<Mutation> {
         .build())
 }
 
-/// Spanner's clock, in each row.
-pub(crate) fn now(row: &Row) -> Result<i64> {
-    column(row, "now")
-}
-
-/// The clock as the rules read it.
-pub(crate) fn instant(now: i64) -> Now {
-    let micros = u64::try_from(now).unwrap_or_default();
-    Now { boot: Duration::from_micros(micros), wall_micros: micros }
-}
-
 /// The text of the key.
 pub(crate) fn name(row: &Row) -> Result<String> {
     column(row, "key")
@@ -271,10 +259,6 @@ pub(crate) fn stored(row: &Row) -> Result<Stored> {
         renewed_at: micros("renewed_at")?,
         state,
     }))
-}
-
-fn column<T: FromValue>(row: &Row, name: &str) -> Result<T> {
-    row.get(name).map_err(|e| Error::corrupt(format!("the column {name}: {e}")).with_source(e))
 }
 
 /// Spanner's integers end at 2^63 - 1: as microseconds, 292,000 years.

@@ -2,16 +2,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
-    ListRequest, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply,
+    AcquireReply, AcquireRequest, Capabilities, Error, EvictReply, EvictRequest, Health, Key,
+    ListReply, ListRequest, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply,
     RenewRequest, Result, Store, Wakeups, each_or_worst,
 };
 use leasehold_driver::batches::{Batches, Sizes};
 
 use crate::SpannerConfig;
-use crate::batch::Member;
+use crate::batch::{Member, Transactions};
 use crate::client::Client;
 use crate::position::Position;
+use crate::table::Sql;
 
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "spanner";
@@ -31,7 +32,8 @@ pub struct SpannerStore(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) client: Arc<Client>,
-    batches: Batches<Client>,
+    pub(crate) sql: Arc<Sql>,
+    batches: Batches<Transactions>,
     pub(crate) config: SpannerConfig,
     /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Position>,
@@ -47,12 +49,14 @@ impl SpannerConfig {
     /// # Cancel safety
     /// May be dropped; nothing stays open.
     pub async fn connect(self) -> Result<SpannerStore> {
-        let client = self.open().await.map_err(|e| e.with_context(NAME, "connect"))?;
-        let client = Arc::new(client);
+        let failed = |e: Error| e.with_context(NAME, "connect");
+        let sql = Arc::new(Sql::new(self.table_name().map_err(failed)?, self.clock));
+        let client = Arc::new(self.open().await.map_err(failed)?);
         let sizes = Sizes { most: 100, lanes: self.lanes(), many: 8 };
-        let batches = Batches::new(Arc::clone(&client), sizes, client.timeout);
+        let transactions = Transactions { client: Arc::clone(&client), sql: Arc::clone(&sql) };
+        let batches = Batches::new(Arc::new(transactions), sizes, client.timeout);
         let purged_to = Mutex::default();
-        Ok(SpannerStore(Arc::new(Inner { client, batches, config: self, purged_to })))
+        Ok(SpannerStore(Arc::new(Inner { client, sql, batches, config: self, purged_to })))
     }
 }
 
@@ -76,8 +80,11 @@ impl Inner {
     ) -> Vec<Result<R::Reply>> {
         let until = self.client.deadline();
         let alone = |request: Arc<R>| {
-            let client = Arc::clone(&self.client);
-            async move { client.carry_out((until, until), vec![(*request).clone()]).await?.remove(0) }
+            let (client, sql) = (Arc::clone(&self.client), Arc::clone(&self.sql));
+            let transactions = Transactions { client, sql };
+            async move {
+                transactions.carry_out((until, until), vec![(*request).clone()]).await?.remove(0)
+            }
         };
         self.batches.carry_out(requests, until, |one| one.keys().nth(1).is_none(), alone).await
     }

@@ -1,5 +1,9 @@
 //! The table, and the statements about it.
 
+use google_cloud_spanner::statement::Statement;
+use google_cloud_spanner::types;
+use leasehold_core::Key;
+
 /// The name of the table: the only text of a caller that is ever put into a statement (C14: it is checked and quoted, everything
 /// else is bound).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,12 +52,10 @@ pub(crate) const NOW: &str = "UNIX_MICROS(CURRENT_TIMESTAMP())";
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) table: TableName,
-    /// Spanner's clock.
-    pub(crate) now: String,
     /// The rows of `@keys` with Spanner's clock, at least one row for each key, locked until the transaction ends.
-    pub(crate) lock: String,
+    lock: String,
     /// The same without a lock.
-    pub(crate) look_up: String,
+    look_up: String,
     /// At most `@most` rows from `@key` and `@id` on, with Spanner's clock.
     pub(crate) page: String,
     /// How many of the columns the table has, and Spanner's clock.
@@ -73,7 +75,6 @@ impl Sql {
         );
         let known = COLUMNS.map(|column| format!("'{column}'")).join(", ");
         Self {
-            now: format!("SELECT {clock} AS now"),
             lock: format!("@{{LOCK_SCANNED_RANGES=exclusive}} {named}"),
             look_up: named,
             page: format!(
@@ -91,4 +92,22 @@ impl Sql {
             table,
         }
     }
+
+    /// Reads and locks the rows of some keys.
+    pub(crate) fn lock<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Statement {
+        of_keys(&self.lock, keys)
+    }
+
+    /// Reads the rows of some keys.
+    pub(crate) fn look_up<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Statement {
+        of_keys(&self.look_up, keys)
+    }
+}
+
+fn of_keys<'k>(statement: &str, keys: impl Iterator<Item = &'k Key>) -> Statement {
+    let mut names: Vec<_> = keys.map(|key| key.as_str().to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let array = types::array(types::string());
+    Statement::builder(statement).add_typed_param("keys", names, array).build()
 }

@@ -1,5 +1,7 @@
 //! Real emulators of Cloud Spanner, with one instance and one database.
 
+pub mod spindle;
+
 use std::net::TcpStream;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -76,7 +78,7 @@ impl Emulator {
             .create_database()
             .set_parent(format!("projects/{project}/instances/{instance}"))
             .set_create_statement(format!("CREATE DATABASE `{database}`"))
-            .set_extra_statements([CLOCK.to_owned()]);
+            .set_extra_statements([CLOCK.to_owned(), spindle::TABLE.to_owned()]);
         created.poller().until_done().await?;
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 cases! {
     c02_exclusive_excludes_exclusive,
     c02_other_keys_are_free,
-    c02_job_and_job_x_coexist,
+    c02_job_and_job_x_coexist [AnyKey],
     c02_all_keys_are_granted_together [ManyKeys],
     c02_one_held_key_refuses_all [ManyKeys],
     c02_each_key_has_its_own_mode [ManyKeys, Shared],

@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::{Backing, Reports, Time, WallStep};
 
 /// Few, so that requests meet, and not all equal to a careless store.
-const KEYS: &[&str] = &["a", "job", "Job", "job ", "job_x", "j\u{f6}b%"];
+const KEYS: &[&str] = &["a", "job", "Job", "job ", "j_b", "j\u{f6}b%"];
 const GROUPS: &[&str] = &["worker", "Worker", "o'neil"];
 const HOSTS: &[&str] = &["db-1", "%"];
 const FOREIGN: &[&[u8]] = &[b"worker-7", b"\xff\x00", b"WORKER-7"];

@@ -11,17 +11,37 @@ use leasehold_conformance::{
     Suite, Time, WallStep,
 };
 use leasehold_core::{
-    Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Note, Store as _, table,
+    AnyStore, Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Note,
+    Store as _, table,
 };
-use leasehold_spanner::{SpannerConfig, SpannerStore};
+use leasehold_spanner::{SpannerConfig, SpindleConfig};
 use leasehold_testkit::spanner::{CLOCK_READ, Emulator, PLACE, unavailable};
 
 fn main() -> ExitCode {
-    Suite::new().on(Spanner { pool: Pool::new() }).main()
+    let native = Spanner { name: "spanner", format: Format::Native, pool: Pool::new() };
+    let spindle = Spanner { name: "spanner-spindle", format: Format::Spindle, pool: Pool::new() };
+    Suite::new().on(native).on(spindle).main()
 }
 
 struct Spanner {
+    name: &'static str,
+    format: Format,
     pool: Pool<Clocked>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Native,
+    Spindle,
+}
+
+impl Format {
+    fn table(self) -> &'static str {
+        match self {
+            Self::Native => SpannerConfig::DEFAULT_TABLE,
+            Self::Spindle => "locktable",
+        }
+    }
 }
 
 /// An emulator, and the clock that is in a table there.
@@ -33,15 +53,19 @@ struct Clocked {
 /// An emulator for one case alone, empty at first.
 struct State {
     of_case: Pooled<Clocked>,
+    format: Format,
     forget_after: Duration,
 }
 
 impl Spanner {
     async fn take(&self, forget_after: Duration) -> Result<State> {
         let of_case = self.pool.take(Self::start()).await?;
-        let state = State { of_case, forget_after };
+        // Spanner takes no commit timestamp of the future.
+        of_case.clock.set_wall_micros(ManualClock::new().wall_micros());
+        of_case.emulator.set_clock(of_case.clock.wall_micros()).await?;
+        let state = State { of_case, format: self.format, forget_after };
         state.client().await?.prepare().await?;
-        let everything = Mutation::delete(SpannerConfig::DEFAULT_TABLE, KeySet::all());
+        let everything = Mutation::delete(self.format.table(), KeySet::all());
         let client = state.of_case.emulator.client().await?;
         client.write_only_transaction().build().write([everything]).await?;
         Ok(state)
@@ -58,7 +82,7 @@ impl Subject for Spanner {
     type Backing = State;
 
     fn name(&self) -> &'static str {
-        "spanner"
+        self.name
     }
 
     async fn open(&self) -> Result<State> {
@@ -66,7 +90,11 @@ impl Subject for Spanner {
     }
 
     async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(self.take(forget_after).await?))
+        match self.format {
+            Format::Native => Ok(Forgets::After(self.take(forget_after).await?)),
+            // The time of a commit is above every earlier one.
+            Format::Spindle => Ok(Forgets::Never),
+        }
     }
 
     fn unavailable(&self) -> Option<String> {
@@ -84,6 +112,13 @@ impl Subject for Spanner {
         reports.exchanges.not_held = 2;
         reports.exchanges.evict = 2;
         reports.exchanges.purge = 4;
+        if self.format == Format::Spindle {
+            reports.note = false;
+            // A lock is as old as its token, which is no time of the clock of the tests.
+            reports.age = false;
+            reports.evicted = false;
+            reports.any_key = false;
+        }
         reports
     }
 
@@ -93,18 +128,25 @@ impl Subject for Spanner {
 }
 
 impl Backing for State {
-    type Store = SpannerStore;
+    type Store = AnyStore;
 
-    async fn client(&self) -> Result<SpannerStore> {
+    async fn client(&self) -> Result<AnyStore> {
         let [project, instance, database] = PLACE;
         let emulator = &self.of_case.emulator;
         let config = SpannerConfig::new(project, instance, database)
             .emulator(emulator.grpc())
             .emulator_http(emulator.http())
             .clock(CLOCK_READ)
+            .table(self.format.table())
             .forget_after(Some(self.forget_after))
             .timeout(Duration::from_secs(60));
-        Ok(config.connect().await?)
+        Ok(match self.format {
+            Format::Native => AnyStore::new(config.connect().await?),
+            Format::Spindle => {
+                let config = SpindleConfig::new(config).duration(Duration::from_secs(24 * 60 * 60));
+                AnyStore::new(config.connect().await?)
+            }
+        })
     }
 
     fn time(&self) -> Time {
@@ -125,6 +167,9 @@ impl Backing for State {
     }
 
     async fn observe(&self) -> Result<Observation> {
+        if self.format == Format::Spindle {
+            return observe_spindle(&self.of_case.emulator).await;
+        }
         let client = self.of_case.emulator.client().await?;
         let all = "SELECT (SELECT micros FROM clock WHERE id = 1) AS now, * FROM leasehold ORDER BY key, id";
         let mut found =
@@ -168,9 +213,35 @@ impl Backing for State {
         Ok(Restarted::CannotHere("the emulator keeps nothing".to_owned()))
     }
 
-    async fn network(&self) -> Result<Network<SpannerStore>> {
+    async fn network(&self) -> Result<Network<AnyStore>> {
         Ok(Network::CannotHere(
             "the suite's proxy does not count the requests of HTTP/2 yet".to_owned(),
         ))
     }
+}
+
+/// The lock rows of spindle's table.
+async fn observe_spindle(emulator: &Emulator) -> Result<Observation> {
+    let all = "SELECT (SELECT micros FROM clock WHERE id = 1) AS now, name, UNIX_MICROS(heartbeat) AS heartbeat, \
+               UNIX_MICROS(token) AS token, writer FROM locktable WHERE token IS NOT NULL ORDER BY name";
+    let client = emulator.client().await?;
+    let mut found =
+        client.single_use().build().execute_query(Statement::builder(all).build()).await?;
+    let (mut rows, mut counters) = (Vec::new(), Vec::new());
+    while let Some(row) = found.next().await.transpose()? {
+        let (key, token) = (Key::new(&row.get::<String>("name")?)?, row.get::<i64>("token")?);
+        counters.push((key.clone(), u64::try_from(token)?));
+        let Some(heartbeat) = row.get::<Option<i64>>("heartbeat")? else { continue };
+        let writer: String = row.get("writer")?;
+        let writer = writer.strip_suffix(" kept").unwrap_or(&writer);
+        let (name, id) = writer.rsplit_once(" lh:").expect("no client of spindle writes here");
+        let id: Vec<u8> = percent_encoding::percent_decode_str(id).collect();
+        let end = heartbeat + 2_000 + 24 * 3_600 * 1_000_000 + 1_000_000;
+        let live = row.get::<i64>("now")? < end;
+        let mut seen = Row::new(key, Some(LeaseId::foreign(&id)?), Mode::Exclusive, live);
+        seen.token = FencingToken::new(u64::try_from(token)?).ok();
+        seen.group = if name.is_empty() { None } else { Some(GroupName::new(name)?) };
+        rows.push(seen);
+    }
+    Ok(Observation::new(rows, counters))
 }

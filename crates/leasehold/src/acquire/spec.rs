@@ -58,7 +58,7 @@ impl LockSpec {
             ));
         }
         let ttl = options.ttl.or(resuming.as_ref().map(|lease| lease.ttl));
-        let ttl = ttl.map_or_else(|| Ttl::new(FIRST_TERM), Ok)?;
+        let ttl = ttl.map_or_else(|| Ttl::new(FIRST_TERM.min(keeper.can.max_term)), Ok)?;
         let ttl = ttl.max(Ttl::new(keeper.can.min_term.max(Ttl::MIN))?);
         let term = match ttl.duration() {
             Some(ttl) => Ttl::new(ttl.saturating_add(options.lock_delay))?,

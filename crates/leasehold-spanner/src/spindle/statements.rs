@@ -1,0 +1,165 @@
+//! The statements about spindle's table.
+
+use google_cloud_spanner::statement::{Statement, StatementBuilder};
+use google_cloud_spanner::types;
+
+use crate::table::TableName;
+
+/// The columns and their types.
+pub(super) const COLUMNS: [(&str, &str); 4] = [
+    ("name", "STRING(MAX)"),
+    ("heartbeat", "TIMESTAMP"),
+    ("token", "TIMESTAMP"),
+    ("writer", "STRING(MAX)"),
+];
+
+/// The suffix of a claim row of spindle v1: a time.
+const OF_V1: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z$";
+
+/// The suffix of a claim row of spindle-rs: nanoseconds since 1970, of a token that has whole microseconds.
+const OF_RUST: &str = r"^1[0-9]{15}000$";
+
+/// How old the token of such a row may be. By chance, one in 600,000 of v2's own suffixes looks like it.
+const RECENT: &str = "366 * 86400 * 1000000000";
+
+/// How many rows a check looks at.
+const LOOK_AT: usize = 10_000;
+
+/// Every statement. Each gives Spanner's clock as `now`.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) table: TableName,
+    look: String,
+    look_up: String,
+    add: String,
+    survey: String,
+    page: String,
+    claims: String,
+    pub(super) health: String,
+    pub(super) hazards: String,
+    pub(super) create: String,
+}
+
+impl Statements {
+    pub(super) fn new(table: &TableName, clock: &str) -> Self {
+        let name = table.as_str();
+        let columns = format!("{clock} AS now, n AS asked, l.name, l.heartbeat, l.token, l.writer");
+        let named = format!(
+            "FROM UNNEST(@names) AS n LEFT JOIN@{{JOIN_METHOD=APPLY_JOIN}} `{name}` AS l ON l.name = n"
+        );
+        let locked = "@{LOCK_SCANNED_RANGES=exclusive}";
+        // Two parts, so that each reads a range of keys.
+        let neighbour = format!(
+            "COALESCE((SELECT MIN(c.name) FROM `{name}` AS c WHERE c.token IS NOT NULL AND STARTS_WITH(c.name, @below)), \
+             (SELECT MIN(c.name) FROM `{name}` AS c WHERE c.token IS NOT NULL AND c.name IN UNNEST(@above))) AS neighbour"
+        );
+        let suffix = "SUBSTR(c.name, CHAR_LENGTH(@below) + 1)";
+        let foreign = is_of_another_generation("c", suffix, clock);
+        let types = COLUMNS.map(|(column, kind)| format!("('{column}', '{kind}')")).join(", ");
+        let page = |wanted: &str| {
+            format!(
+                "SELECT {clock} AS now, l.name AS asked, l.name, l.heartbeat, l.token, l.writer FROM `{name}` AS l \
+                 WHERE l.name >= @from AND STARTS_WITH(l.name, @prefix) AND l.heartbeat IS NOT NULL AND {wanted} \
+                 ORDER BY l.name LIMIT @most"
+            )
+        };
+        let (locks, above) = (
+            format!("(SELECT name FROM `{name}` WHERE token IS NOT NULL LIMIT {LOOK_AT})"),
+            "SELECT ARRAY_TO_STRING(ARRAY(SELECT part FROM UNNEST(SPLIT(l.name, '_')) AS part WITH OFFSET nth WHERE nth < upto \
+             ORDER BY nth), '_') FROM UNNEST(GENERATE_ARRAY(1, ARRAY_LENGTH(SPLIT(l.name, '_')) - 1)) AS upto",
+        );
+        let last = r"REGEXP_EXTRACT(c.name, r'_([^_]*)$')";
+        let any_foreign = is_of_another_generation("c", last, clock);
+        Self {
+            look: format!("{locked} SELECT {columns} {named}"),
+            look_up: format!("SELECT {columns} {named}"),
+            add: format!("{locked} SELECT {columns}, {neighbour} {named}"),
+            survey: format!(
+                "SELECT {columns}, {neighbour}, (SELECT MIN(c.name) FROM `{name}` AS c WHERE STARTS_WITH(c.name, @below) \
+                 AND {foreign}) AS stranger {named}"
+            ),
+            page: page("l.token IS NOT NULL"),
+            claims: page(&format!(
+                "l.token IS NULL AND UNIX_MICROS(l.heartbeat) < {clock} - @kept"
+            )),
+            health: format!(
+                "SELECT {clock} AS now, \
+                 (SELECT COUNT(*) FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '' AND TABLE_NAME = '{name}') AS tables, \
+                 (SELECT COUNT(*) FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = '' AND TABLE_NAME = '{name}' \
+                 AND (COLUMN_NAME, SPANNER_TYPE) IN UNNEST([{types}])) AS known, \
+                 (SELECT COUNT(*) FROM INFORMATION_SCHEMA.COLUMN_OPTIONS WHERE TABLE_SCHEMA = '' AND TABLE_NAME = '{name}' \
+                 AND COLUMN_NAME = 'token' AND OPTION_NAME = 'allow_commit_timestamp' AND OPTION_VALUE = 'TRUE') AS stamped"
+            ),
+            hazards: format!(
+                "SELECT (SELECT MIN(FORMAT('%T and %T', a.name, l.name)) FROM {locks} AS l JOIN `{name}` AS a \
+                 ON a.name IN ({above}) WHERE a.token IS NOT NULL) AS neighbours, \
+                 (SELECT MIN(c.name) FROM (SELECT * FROM `{name}` WHERE token IS NULL AND heartbeat IS NULL LIMIT {LOOK_AT}) AS c \
+                 WHERE {any_foreign}) AS stranger"
+            ),
+            create: include_str!("create.sql")
+                .replace("{table}", &format!("`{name}`"))
+                .trim_end()
+                .to_owned(),
+            table: table.clone(),
+        }
+    }
+
+    /// The rows with these names, one for each, locked until the transaction ends.
+    pub(super) fn look(&self, names: Vec<String>) -> Statement {
+        Statement::builder(&*self.look).add_typed_param("names", names, texts()).build()
+    }
+
+    /// The same without a lock.
+    pub(super) fn look_up(&self, names: Vec<String>) -> Statement {
+        Statement::builder(&*self.look_up).add_typed_param("names", names, texts()).build()
+    }
+
+    /// The row of a lock, locked as the place where it would be, and a lock whose name is the beginning of the other's.
+    pub(super) fn add(&self, name: &str) -> Statement {
+        about(&self.add, name)
+    }
+
+    /// The same without a lock, and a claim row of another generation of spindle.
+    pub(super) fn survey(&self, name: &str) -> Statement {
+        about(&self.survey, name)
+    }
+
+    /// At most so many lock rows with a heartbeat, from a name on.
+    pub(super) fn page(&self, from: &str, prefix: &str, most: usize) -> Statement {
+        page(&self.page, from, prefix, most).build()
+    }
+
+    /// At most so many claim rows of ours that are older than this, in microseconds.
+    pub(super) fn claims(&self, prefix: &str, most: usize, kept: i64) -> Statement {
+        page(&self.claims, prefix, prefix, most).add_param("kept", kept).build()
+    }
+}
+
+/// Whether a claim row is not of v2: by its suffix.
+fn is_of_another_generation(row: &str, suffix: &str, clock: &str) -> String {
+    format!(
+        "{row}.token IS NULL AND {row}.heartbeat IS NULL AND (REGEXP_CONTAINS({suffix}, r'{OF_V1}') \
+         OR (REGEXP_CONTAINS({suffix}, r'{OF_RUST}') AND SAFE_CAST({suffix} AS INT64) BETWEEN {clock} * 1000 - {RECENT} \
+         AND {clock} * 1000))"
+    )
+}
+
+fn about(statement: &str, name: &str) -> Statement {
+    let above: Vec<_> = name.match_indices('_').map(|(at, _)| name[..at].to_owned()).collect();
+    Statement::builder(statement)
+        .add_typed_param("names", vec![name.to_owned()], texts())
+        .add_typed_param("above", above, texts())
+        .add_param("below", format!("{name}_"))
+        .build()
+}
+
+fn page(statement: &str, from: &str, prefix: &str, most: usize) -> StatementBuilder {
+    Statement::builder(statement)
+        .add_param("from", from)
+        .add_param("prefix", prefix)
+        .add_param("most", i64::try_from(most).unwrap_or(i64::MAX))
+}
+
+fn texts() -> types::Type {
+    types::array(types::string())
+}
