@@ -1,6 +1,7 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`.
+//! Run it with `cargo xtask bench`, `cargo xtask bench local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`,
+//! `mongodb` or `spanner`.
 //! Figures are comparable within one run only: quote them as ratios.
 
 mod handover;
@@ -12,6 +13,7 @@ mod redis;
 mod redlock;
 mod renewal;
 mod sides;
+mod spanner;
 mod sql;
 mod subjects;
 mod uncontended;
@@ -34,6 +36,7 @@ async fn main() -> Result<()> {
         ["mariadb", ref parts @ ..] => sql::mariadb(parts).await,
         ["mongodb", ref parts @ ..] => mongodb::run(parts).await,
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
+        ["spanner", ref parts @ ..] => spanner::run(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
         ["child", "memory", side, state] => local::child(side, state),
@@ -42,7 +45,7 @@ async fn main() -> Result<()> {
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, handover, waiting or renewal for a part of it; \
              redlock; sqlite, with pairs or processes for a part of it; mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
-             purge or size for a part of it; or mongodb, with pairs, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
+             purge or size for a part of it; spanner, with pairs, succession or claims for a part of it; or mongodb, with pairs, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",
         )),
     }

@@ -69,7 +69,7 @@ enum Command {
     Mutants(mutants::Arguments),
     /// Run the benchmarks, in release mode
     Bench {
-        /// Nothing for the embedded stores, or `local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres` or `mongodb`
+        /// Nothing for the embedded stores, or `local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`, `mongodb` or `spanner`
         #[arg(value_name = "WHAT")]
         arguments: Vec<String>,
     },

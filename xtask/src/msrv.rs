@@ -44,11 +44,12 @@ const NEWER: &[&str] = &[
     "leasehold-mysql",
     "leasehold-postgres",
     "leasehold-redis",
+    "leasehold-spanner",
     "leasehold-cli",
 ];
 
 /// The features that need one of them.
-const NEWER_FEATURES: &[&str] = &["mongodb", "mysql", "postgres", "redis", "tls"];
+const NEWER_FEATURES: &[&str] = &["mongodb", "mysql", "postgres", "redis", "spanner", "tls"];
 
 /// The workspace's `rust-version`, in full: 1.85 means 1.85.0.
 fn stated(manifest: &str) -> Outcome<String> {

@@ -71,6 +71,7 @@ pub(crate) async fn run(
         signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
         locker = open(store, &mut plan.hold.wait, &mut messages) => locker?,
     };
+    plan.hold.fit(locker.capabilities().max_term)?;
     let store = url.as_deref();
     let job = Job { program: &program, plan: &plan, store, mask, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals, messages).await;

@@ -5,13 +5,19 @@ pub mod spindle;
 use std::net::TcpStream;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use google_cloud_auth::credentials::anonymous;
 use google_cloud_lro::Poller as _;
 use google_cloud_spanner::channel_pool::StaticChannelPoolConfig;
 use google_cloud_spanner::client::{DatabaseClient, Spanner, SpannerBuilderExt as _};
 use google_cloud_spanner::mutation::Mutation;
+use google_cloud_spanner::statement::Statement;
+use google_cloud_spanner::transaction::ReadWriteTransaction;
 use leasehold_conformance::{Result, free_port};
+use libtest_mimic::Arguments;
+pub use libtest_mimic::Trial;
+pub use tokio::runtime::Runtime;
 
 use crate::program::program;
 use crate::server_process::{ServerProcess, start_at_a_free_port};
@@ -99,6 +105,52 @@ impl Emulator {
         Ok(self.spanner().await?.database_client(path).build().await?)
     }
 
+    /// The URL of its database, with options.
+    pub fn url(&self) -> String {
+        let [project, instance, database] = PLACE;
+        let (grpc, http) = (self.grpc(), self.http());
+        format!("spanner://{project}/{instance}/{database}?emulator={grpc}&emulator_http={http}")
+    }
+
+    /// The same, of a table of spindle whose clients have a duration of a second.
+    pub fn spindle_url(&self) -> String {
+        format!("{}&format=spindle&table=locktable&duration=1s", self.url())
+    }
+
+    /// Changes rows by a statement, past the store.
+    pub async fn write(&self, sql: impl Into<Statement>) -> Result<()> {
+        let statement = sql.into();
+        let written = self.client().await?.read_write_transaction().build().run(
+            move |transaction: ReadWriteTransaction| {
+                let statement = statement.clone();
+                async move { transaction.execute_update(statement).await }
+            },
+        );
+        written.await?;
+        Ok(())
+    }
+
+    /// The one number that a statement reads, past the store.
+    pub async fn number(&self, sql: impl Into<Statement>) -> Result<i64> {
+        let client = self.client().await?;
+        let mut found = client.single_use().build().execute_query(sql).await?;
+        Ok(found.next().await.transpose()?.expect("it reads a row").get(0)?)
+    }
+
+    /// Changes the schema.
+    pub async fn create_table(&self, statement: &str) -> Result<()> {
+        let http = format!("http://{}", self.http());
+        let admin = self.spanner().await?.database_admin_builder().with_endpoint(&http).build();
+        let [project, instance, database] = PLACE;
+        let changed = admin
+            .await?
+            .update_database_ddl()
+            .set_database(format!("projects/{project}/instances/{instance}/databases/{database}"))
+            .set_statements([statement.to_owned()]);
+        changed.poller().until_done().await?;
+        Ok(())
+    }
+
     /// Where requests go.
     pub fn grpc(&self) -> String {
         format!("127.0.0.1:{}", self.port())
@@ -152,4 +204,32 @@ pub fn unavailable() -> Option<String> {
          package google-cloud-cli-spanner-emulator"
             .to_owned()
     })
+}
+
+/// Tests that need an emulator, by their paths: those that are futures, and others.
+#[macro_export]
+macro_rules! spanner_tests {
+    (async [$($future:path),* $(,)?], [$($test:path),* $(,)?]) => {
+        $crate::spanner::run(vec![
+            $($crate::spanner::Trial::test(stringify!($future), || {
+                $crate::spanner::Runtime::new()?.block_on($future());
+                Ok(())
+            }),)*
+            $($crate::spanner::Trial::test(stringify!($test), || {
+                $test();
+                Ok(())
+            }),)*
+        ])
+    };
+}
+
+/// Runs tests. Without an emulator each is ignored, by name.
+pub fn run(tests: Vec<Trial>) -> ExitCode {
+    let missing = unavailable();
+    if let Some(why) = &missing {
+        eprintln!("not tested: {why}");
+    }
+    let ignored = |trial: Trial| trial.with_ignored_flag(missing.is_some());
+    let tests = tests.into_iter().map(ignored).collect();
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -15,6 +15,7 @@ impl Locker {
     /// | `redis://HOST` | a Redis or Valkey server, a set with Sentinel, or a Cluster | `redis` |
     /// | `mysql://USER@HOST/DATABASE` | a MySQL or MariaDB database | `mysql` |
     /// | `mongodb://HOST/DATABASE` | a MongoDB replica set or server | `mongodb` |
+    /// | `spanner://PROJECT/INSTANCE/DATABASE` | a Cloud Spanner database | `spanner` |
     /// | `sqlite:PATH` | a SQLite file, for the processes of one host | `sqlite` |
     /// | `quorum:?node=URL&node=URL&node=URL` | several of these, of which a majority decides | `quorum` |
     /// | `local:` | the one store of this process | `local` |
@@ -24,12 +25,13 @@ impl Locker {
     ///
     /// [`STORES`](crate::store::STORES) is this table, with every scheme, for your own `--help`.
     ///
-    /// MySQL, PostgreSQL and MongoDB are prepared once for each database, by `leasehold init`, in SQL by the statements of
+    /// MySQL, PostgreSQL, MongoDB and Spanner are prepared once for each database, by `leasehold init`, in SQL by the statements of
     /// [`schema_sql`](Locker::schema_sql), or in a program by [`connect_unchecked`](Locker::connect_unchecked), which needs no schema, and
     /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///
     /// With the option `format=nene`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
-    /// DistributedLock in that database; it needs the feature `nene`.
+    /// DistributedLock in that database; it needs the feature `nene`. With `format=spindle`, `spanner:` is the table of the Go
+    /// library spindle.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; else the error of opening or of [`check`](Locker::check).
@@ -41,7 +43,7 @@ impl Locker {
     }
 
     /// As [`connect`](Locker::connect), but does not check a store that refuses each unfit server when it first uses it:
-    /// MySQL, PostgreSQL, MongoDB and a Redis Cluster. So a database is opened before it is [prepared](Locker::prepare), and a
+    /// MySQL, PostgreSQL, MongoDB, Spanner and a Redis Cluster. So a database is opened before it is [prepared](Locker::prepare), and a
     /// program that takes one lock and ends queries one master. [`level`](Locker::level) is L0 until a lock
     /// [requires](crate::LockRequest::require) one, or [`check`](Locker::check) is called.
     ///
@@ -69,14 +71,15 @@ impl Locker {
     /// It does not connect.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown scheme or option; `Unsupported` for a store that is not PostgreSQL, MySQL or MariaDB.
+    /// `InvalidInput` for an unknown scheme or option; `Unsupported` for a store that is not PostgreSQL, MySQL, MariaDB
+    /// or Spanner.
     pub fn schema_sql(url: &str) -> Result<String> {
         let kind = StoreKind::of(url)?;
         match kind.schema_sql {
             Some(schema_sql) if !is_nene(url) => schema_sql(url),
             _ => Err(Error::unsupported(format!(
                 "the statements of a {} store cannot be shown; prepare creates what it needs. Give the URL of a store in \
-                 PostgreSQL, MySQL or MariaDB, without format=nene",
+                 PostgreSQL, MySQL, MariaDB or Spanner, without format=nene",
                 kind.feature()
             ))),
         }

@@ -83,6 +83,8 @@ pub use leasehold_postgres::{PostgresConfig, PostgresStore};
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[cfg(feature = "redis")]
 pub use leasehold_redis::{RedisConfig, RedisStore};
+#[cfg(feature = "spanner")]
+pub use leasehold_spanner::{SpannerConfig, SpannerStore, SpindleConfig, SpindleStore};
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 use crate::plan::{Hold, OnLost, Schedule};
 use crate::report::Level;
 
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
 /// How to hold the lock, and the command to run meanwhile.
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
@@ -24,8 +26,9 @@ pub(super) struct HoldArgs {
     wait: Option<Duration>,
 
     /// How long the lock outlives a crash of leasehold; it is renewed after a third of this
-    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = values::ttl)]
-    ttl: Ttl,
+    /// [default: 30s, or the longest that the store accepts]
+    #[arg(long, value_name = "DUR", value_parser = values::ttl)]
+    ttl: Option<Ttl>,
 
     /// End the command when it has held the lock for this long
     #[arg(long, value_name = "DUR", value_parser = values::positive_duration)]
@@ -78,7 +81,9 @@ impl HoldArgs {
 
     /// Checks the options against each other.
     pub(super) fn checked(self) -> Result<Hold, Failure> {
-        let schedule = Schedule::new(self.ttl, self.max_hold, self.kill_after)?;
+        let default = || Ttl::new(DEFAULT_TTL).map_err(leasehold::Error::from);
+        let ttl = self.ttl.map_or_else(default, Ok)?;
+        let schedule = Schedule::new(ttl, self.max_hold, self.kill_after)?;
         let wait = match (self.nonblock, self.wait) {
             (true, _) => Wait::No,
             (false, Some(limit)) => Wait::UpTo(limit),
@@ -90,7 +95,9 @@ impl HoldArgs {
             on_lost: self.on_lost,
             conflict: Exit::custom(self.conflict_exit_code),
             wait,
-            ttl: self.ttl,
+            ttl,
+            is_ttl_given: self.ttl.is_some(),
+            kill_after: self.kill_after,
             max_hold: self.max_hold,
             lock_delay: self.lock_delay,
             comment: self.comment,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use leasehold::{Ttl, Wait};
+use leasehold::{Result, Ttl, Wait};
 
 use super::schedule::Schedule;
 use crate::exit::Exit;
@@ -29,12 +29,27 @@ pub(crate) struct Hold {
     pub(crate) conflict: Exit,
     pub(crate) wait: Wait,
     pub(crate) ttl: Ttl,
+    /// Otherwise it is the default.
+    pub(crate) is_ttl_given: bool,
+    pub(crate) kill_after: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) comment: Option<String>,
 }
 
 impl Hold {
+    /// Takes a TTL that the caller did not give from what the store accepts.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `kill_after` is too long for it.
+    pub(crate) fn fit(&mut self, longest: Duration) -> Result<()> {
+        if !self.is_ttl_given && self.ttl() > longest {
+            self.ttl = Ttl::new(longest)?;
+            self.schedule = Schedule::new(self.ttl, self.max_hold, self.kill_after)?;
+        }
+        Ok(())
+    }
+
     /// How long the lock outlives a crash.
     pub(crate) fn ttl(&self) -> Duration {
         self.ttl.duration().unwrap_or(Duration::MAX)

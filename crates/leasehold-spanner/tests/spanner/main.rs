@@ -15,56 +15,41 @@ use leasehold_core::{
     RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_spanner::{SpannerConfig, SpannerStore};
-use leasehold_testkit::fails_within;
-use leasehold_testkit::spanner::{Emulator, PLACE, unavailable};
-use libtest_mimic::{Arguments, Trial};
-use tokio::runtime::Runtime;
-
-macro_rules! trials {
-    ($($test:path),* $(,)?) => {
-        vec![$(Trial::test(stringify!($test), || {
-            Runtime::new()?.block_on($test());
-            Ok(())
-        })),*]
-    };
-}
+use leasehold_testkit::spanner::{Emulator, PLACE};
+use leasehold_testkit::{fails_within, spanner_tests};
 
 fn main() -> ExitCode {
-    let trials = trials![
-        a_url_is_enough_and_the_emulator_is_best_effort,
-        without_its_table_the_store_says_what_to_do,
-        a_database_that_does_not_exist_is_named,
-        a_damaged_row_is_no_free_key_and_hides_no_other,
-        a_lease_above_the_counter_of_its_key_is_damage,
-        an_emulator_that_stands_still_or_has_ended_is_unavailable,
-        requests_that_arrive_together_are_all_decided,
-        a_raise_damages_no_key_with_a_lower_counter,
-        a_purge_of_a_prefix_forgets_the_key_that_is_the_prefix,
-        spindle::a_client_of_spindle_waits_for_our_lease_and_its_margin,
-        spindle::we_wait_for_a_leader_of_spindle_and_its_margin,
-        spindle::a_release_frees_the_lock_at_once_for_both,
-        spindle::a_token_is_the_time_of_its_commit_and_a_heartbeat_lies_back,
-        spindle::a_shorter_term_is_a_heartbeat_that_lies_further_back,
-        spindle::an_acquire_whose_reply_was_lost_finds_its_own_grant,
-        spindle::a_kept_lock_is_shown_and_not_renewed,
-        spindle::a_heartbeat_of_a_deposed_leader_costs_us_nothing,
-        spindle::a_token_that_changed_under_us_is_lost_at_the_next_renewal,
-        spindle::our_claim_row_stops_a_client_that_read_the_token_before_us,
-        spindle::a_claim_without_an_update_blocks_us_for_the_duration_and_the_margin,
-        spindle::names_that_spindle_confuses_are_refused,
-        spindle::other_generations_of_spindle_are_refused,
-        spindle::a_check_names_what_the_table_does_not_show,
-        spindle::the_table_is_created_when_asked_and_another_one_refused,
-        spindle::old_claim_rows_of_ours_go_in_batches_and_no_others,
-        spindle::a_purge_frees_the_locks_of_the_dead_and_deletes_no_row,
-    ];
-    let missing = unavailable();
-    if let Some(why) = &missing {
-        eprintln!("not tested: {why}");
-    }
-    let ignored = |trial: Trial| trial.with_ignored_flag(missing.is_some());
-    let trials = trials.into_iter().map(ignored).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    spanner_tests!(
+        async [
+            a_url_is_enough_and_the_emulator_is_best_effort,
+            without_its_table_the_store_says_what_to_do,
+            a_database_that_does_not_exist_is_named,
+            a_damaged_row_is_no_free_key_and_hides_no_other,
+            a_lease_above_the_counter_of_its_key_is_damage,
+            an_emulator_that_stands_still_or_has_ended_is_unavailable,
+            requests_that_arrive_together_are_all_decided,
+            a_raise_damages_no_key_with_a_lower_counter,
+            a_purge_of_a_prefix_forgets_the_key_that_is_the_prefix,
+            spindle::a_client_of_spindle_waits_for_our_lease_and_its_margin,
+            spindle::we_wait_for_a_leader_of_spindle_and_its_margin,
+            spindle::a_release_frees_the_lock_at_once_for_both,
+            spindle::a_token_is_the_time_of_its_commit_and_a_heartbeat_lies_back,
+            spindle::a_shorter_term_is_a_heartbeat_that_lies_further_back,
+            spindle::an_acquire_whose_reply_was_lost_finds_its_own_grant,
+            spindle::a_kept_lock_is_shown_and_not_renewed,
+            spindle::a_heartbeat_of_a_deposed_leader_costs_us_nothing,
+            spindle::a_token_that_changed_under_us_is_lost_at_the_next_renewal,
+            spindle::our_claim_row_stops_a_client_that_read_the_token_before_us,
+            spindle::a_claim_without_an_update_blocks_us_for_the_duration_and_the_margin,
+            spindle::names_that_spindle_confuses_are_refused,
+            spindle::other_generations_of_spindle_are_refused,
+            spindle::a_check_names_what_the_table_does_not_show,
+            spindle::the_table_is_created_when_asked_and_another_one_refused,
+            spindle::old_claim_rows_of_ours_go_in_batches_and_no_others,
+            spindle::a_purge_frees_the_locks_of_the_dead_and_deletes_no_row,
+        ],
+        []
+    )
 }
 
 const LIMIT: Duration = Duration::from_secs(2);

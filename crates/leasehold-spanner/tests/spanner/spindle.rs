@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use google_cloud_spanner::statement::Statement;
-use google_cloud_spanner::transaction::ReadWriteTransaction;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, ErrorKind, EvictRequest, EvictTarget, Expired,
     FencingToken, Filter, GroupName, LeaseId, Level, ListRequest, LostReason, Mode, Record,
@@ -92,25 +90,12 @@ impl Table {
         self.store.list(&ListRequest::new(filter)).await.unwrap().records
     }
 
-    /// One integer that a statement reads.
     async fn number(&self, sql: &str) -> i64 {
-        let client = self.emulator.client().await.unwrap();
-        let statement = Statement::builder(sql).build();
-        let mut found = client.single_use().build().execute_query(statement).await.unwrap();
-        found.next().await.unwrap().unwrap().get(0).unwrap()
+        self.emulator.number(sql).await.unwrap()
     }
 
-    /// Changes rows past every client.
     async fn write(&self, sql: &str) {
-        let client = self.emulator.client().await.unwrap();
-        let sql = sql.to_owned();
-        let written = client.read_write_transaction().build().run(
-            move |transaction: ReadWriteTransaction| {
-                let sql = sql.clone();
-                async move { transaction.execute_update(Statement::builder(sql).build()).await }
-            },
-        );
-        written.await.unwrap();
+        self.emulator.write(sql).await.unwrap();
     }
 
     async fn heartbeat(&self, name: &str) -> i64 {

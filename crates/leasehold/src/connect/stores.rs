@@ -49,6 +49,19 @@ pub static STORES: &[StoreKind] = &[
         needs_prepare: true,
         schema_sql: None,
     },
+    #[cfg(feature = "spanner")]
+    StoreKind {
+        feature: "spanner",
+        url: "spanner://PROJECT/INSTANCE/DATABASE",
+        schemes: leasehold_spanner::SpannerConfig::SCHEMES,
+        about: "a Cloud Spanner database",
+        parse: spanner,
+        needs_prepare: true,
+        schema_sql: Some(|url| match has_format(url) {
+            true => leasehold_spanner::SpindleConfig::parse(url)?.schema_sql(),
+            false => leasehold_spanner::SpannerConfig::parse(url)?.schema_sql(),
+        }),
+    },
     #[cfg(feature = "sqlite")]
     StoreKind {
         feature: "sqlite",
@@ -128,7 +141,7 @@ impl StoreKind {
             let known: Vec<_> = STORES.iter().map(Self::to_string).collect();
             Error::invalid_input(format!(
                 "the store scheme {scheme:?} is not known here; this build knows: {}. Each store needs its cargo feature of \
-                 leasehold: postgres, redis, mysql, mongodb, sqlite, quorum or local",
+                 leasehold: postgres, redis, mysql, mongodb, spanner, sqlite, quorum or local",
                 known.join(", ")
             ))
         })
@@ -178,6 +191,11 @@ pub(super) fn parse(url: &str, quarantine: Option<Duration>) -> Result<Parsed> {
 
 /// Whether a URL names the table of the PHP library.
 pub(super) fn is_nene(url: &str) -> bool {
+    has_format(url) && !StoreUrl::parse(url).is_ok_and(|url| url.scheme() == "spanner")
+}
+
+/// Whether a URL names another format than the store's own.
+fn has_format(url: &str) -> bool {
     StoreUrl::parse(url).is_ok_and(|mut url| url.take("format").is_some())
 }
 
@@ -188,6 +206,7 @@ pub(super) fn is_nene(url: &str) -> bool {
     feature = "postgres",
     feature = "quorum",
     feature = "redis",
+    feature = "spanner",
     feature = "sqlite"
 ))]
 fn opener<C, F, S>(config: C, open: impl Fn(C) -> F + Send + Sync + 'static) -> Parsed
@@ -253,6 +272,15 @@ fn redis(url: &str, quarantine: Option<Duration>) -> Result<Parsed> {
         config = config.quarantine(quarantine);
     }
     Ok(opener(config, RedisConfig::connect))
+}
+
+#[cfg(feature = "spanner")]
+fn spanner(url: &str, _: Option<Duration>) -> Result<Parsed> {
+    use leasehold_spanner::{SpannerConfig, SpindleConfig};
+    if has_format(url) {
+        return Ok(opener(SpindleConfig::parse(url)?, SpindleConfig::connect));
+    }
+    Ok(opener(SpannerConfig::parse(url)?, SpannerConfig::connect))
 }
 
 #[cfg(feature = "sqlite")]

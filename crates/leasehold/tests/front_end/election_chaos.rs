@@ -9,7 +9,7 @@
     allow(dead_code, reason = "its processes need a store between them")
 )]
 
-mod candidate;
+pub(crate) mod candidate;
 mod cut;
 mod judge;
 mod supervisor;
@@ -20,18 +20,24 @@ use std::time::Duration;
 use leasehold::LocalStore;
 use leasehold::store::AnyStore;
 
-use self::supervisor::{Home, chaos};
+pub(crate) use self::supervisor::{Home, chaos};
 
 const TTL: Duration = Duration::from_millis(400);
 
 /// Opens the store of `url`.
-async fn open(url: &str) -> AnyStore {
+pub(crate) async fn open(url: &str) -> AnyStore {
     match url.split_once(':').unwrap().0 {
         "local" => AnyStore::new(LocalStore::shared()),
         #[cfg(feature = "sqlite")]
         "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::connect(url).await.unwrap()),
         #[cfg(feature = "mongodb")]
         "mongodb" => AnyStore::new(leasehold_mongodb::MongodbStore::connect(url).await.unwrap()),
+        #[cfg(feature = "spanner")]
+        "spanner" if url.contains("format=spindle") => {
+            AnyStore::new(leasehold_spanner::SpindleStore::connect(url).await.unwrap())
+        }
+        #[cfg(feature = "spanner")]
+        "spanner" => AnyStore::new(leasehold_spanner::SpannerStore::connect(url).await.unwrap()),
         #[cfg(feature = "redis")]
         "redis" => AnyStore::new(leasehold_redis::RedisStore::connect(url).await.unwrap()),
         #[cfg(all(feature = "quorum", feature = "sqlite"))]
@@ -116,7 +122,7 @@ fn processes(name: &'static str, url: impl FnOnce(&str) -> String) {
 }
 
 /// One store at a time, so that they do not disturb each other's times.
-fn alone() -> impl Drop {
+pub(crate) fn alone() -> impl Drop {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,6 +6,17 @@ mod blocking;
 mod blocking_thread;
 mod cancel;
 mod capabilities;
+#[cfg(all(
+    feature = "local",
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "nene",
+    feature = "postgres",
+    feature = "quorum",
+    feature = "redis",
+    feature = "sqlite"
+))]
+mod capability_table;
 mod election;
 mod election_candidate;
 #[cfg(unix)]

@@ -86,7 +86,7 @@ pub(crate) fn chaos(url: &str, home: Home) {
     let drift = TTL / 100 + Duration::from_millis(2);
     let share = share_in_time();
     let expired = [EndedBy::Cut, EndedBy::Kill, EndedBy::Stop];
-    judge.in_time(&expired, share, TTL + drift + retry + noise(), LONG);
+    judge.in_time(&expired, share, TTL + supervisor.margin + drift + retry + noise(), LONG);
     judge.in_time(&[EndedBy::Resign, EndedBy::Drop], share, retry + noise(), LONG);
     if wakes {
         judge.in_two_round_trips(share_of_two_tries());
@@ -97,6 +97,7 @@ struct Supervisor {
     url: String,
     home: Home,
     wakes: bool,
+    margin: Duration,
     runtime: Runtime,
     seats: Vec<Seat>,
     send: Sender<(usize, String)>,
@@ -142,11 +143,12 @@ impl Supervisor {
     fn new(url: &str, home: Home) -> Self {
         let runtime = Runtime::new().unwrap();
         let (send, told) = channel();
-        let wakes = runtime.block_on(open(url)).capabilities().notifications;
+        let can = runtime.block_on(open(url)).capabilities();
         let mut supervisor = Self {
             url: url.to_owned(),
             home,
-            wakes,
+            wakes: can.notifications,
+            margin: can.margin,
             runtime,
             seats: Vec::new(),
             send,

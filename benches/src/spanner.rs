@@ -1,0 +1,65 @@
+//! Cloud Spanner's emulator: the store in both formats against the driver's own transactions, successions, and old claim rows of
+//! spindle's table.
+
+mod claims;
+mod raw;
+mod succession;
+
+use std::sync::Arc;
+
+use leasehold::store::Store as _;
+use leasehold::{Error, Result, SpannerStore, SpindleStore};
+use leasehold_testkit::spanner::Emulator;
+
+use crate::sides::{Amount, head, rows};
+use crate::{measure, subjects};
+
+/// Measures these parts, or all.
+pub(crate) async fn run(parts: &[&str]) -> Result<()> {
+    println!("# Cloud Spanner's emulator\n");
+    measure::print_machine(&[(
+        "google-cloud-spanner (the driver)",
+        measure::version("google-cloud-spanner"),
+    )]);
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if wanted("pairs") {
+        pairs().await?;
+    }
+    if wanted("succession") {
+        succession::run().await?;
+    }
+    if wanted("claims") {
+        claims::run().await?;
+    }
+    Ok(())
+}
+
+async fn pairs() -> Result<()> {
+    println!("## Acquire and release of an uncontended key (`pairs`)\n");
+    println!(
+        "The first row is a pair of the driver's read-write transactions: each reads the row of a key and Spanner's clock, locks the row, \
+         and commits a mutation of it. The emulator runs one transaction at a time.\n"
+    );
+    let emulator = Emulator::start().await.map_err(failed)?;
+    let native = SpannerStore::connect(&emulator.url()).await?;
+    native.prepare().await?;
+    let spindle = SpindleStore::connect(&emulator.spindle_url().replace("=1s", "=60s")).await?;
+    let mut sides = vec![raw::side(&emulator).await?];
+    sides.extend(subjects::sides(&Arc::new(native)));
+    let of_spindle = subjects::sides(&Arc::new(spindle));
+    sides.extend(of_spindle.into_iter().map(|mut side| {
+        side.name += ", spindle's table";
+        side
+    }));
+    head();
+    for (tasks, pairs) in [(1, 100), (16, 10)] {
+        rows(&sides, Amount { tasks, pairs, rounds: 9 }).await?;
+    }
+    println!();
+    Ok(())
+}
+
+/// Converts a failure of the test tools.
+fn failed(failure: leasehold_conformance::Failure) -> Error {
+    Error::unexpected(format!("an emulator of the benchmark failed ({failure})"))
+}
