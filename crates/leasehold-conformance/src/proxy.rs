@@ -1,5 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "for tests, whose tasks are their own")]
 
+mod http2;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,13 +34,16 @@ struct Shared {
     /// Where new connections lead.
     server: Mutex<SocketAddr>,
     fault: Mutex<Fault>,
-    once: Mutex<Option<Fault>>,
+    /// A fault of one request, after so many others.
+    once: Mutex<Option<(usize, Fault)>>,
     /// The fault of the first so many connections.
     of_first: Mutex<(usize, Fault)>,
     accepted: AtomicUsize,
     exchanges: AtomicUsize,
     /// Whether a driver sends this by itself.
     is_own: Mutex<fn(&[u8]) -> bool>,
+    /// Many requests share a connection.
+    is_http2: bool,
     /// Sent to cut all connections.
     cuts: watch::Sender<()>,
 }
@@ -57,6 +62,8 @@ pub enum Fault {
     CutAfter,
     /// Requests reach the server, answers reach nobody, and connections stay open.
     SwallowAnswers,
+    /// Requests reach the server, an answer begins to arrive and never ends, and connections stay open.
+    Stall,
     /// Nothing passes, and connections stay open.
     BlackHole,
     /// The server learns that the client went away; the client does not, and what it sends is lost.
@@ -71,6 +78,19 @@ impl Proxy {
     /// # Errors
     /// If there is no free port.
     pub async fn before(server: SocketAddr) -> Result<Self> {
+        Self::listen(server, false).await
+    }
+
+    /// The same before a server that speaks HTTP/2 without TLS: an exchange is a stream that a client opens, and a fault of
+    /// [`once`](Self::once) leaves the other requests of its connection alone, unless it cuts the connection.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub async fn before_http2(server: SocketAddr) -> Result<Self> {
+        Self::listen(server, true).await
+    }
+
+    async fn listen(server: SocketAddr, is_http2: bool) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -81,6 +101,7 @@ impl Proxy {
             accepted: AtomicUsize::new(0),
             exchanges: AtomicUsize::new(0),
             is_own: Mutex::new(|_| false),
+            is_http2,
             cuts: watch::Sender::new(()),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -116,7 +137,12 @@ impl Proxy {
 
     /// Applies a fault to the next request, or its answer, only.
     pub fn once(&self, fault: Fault) {
-        *lock(&self.shared.once) = Some(fault);
+        self.once_after(0, fault);
+    }
+
+    /// Applies a fault to one request, or its answer, only: the one after so many others.
+    pub fn once_after(&self, others: usize, fault: Fault) {
+        *lock(&self.shared.once) = Some((others, fault));
     }
 
     /// Cuts every connection.
@@ -157,7 +183,16 @@ impl Shared {
 
     /// The fault for a request that arrives on it now.
     fn next(&self, number: usize) -> Fault {
-        lock(&self.once).take().unwrap_or_else(|| self.fault_of(number))
+        let mut once = lock(&self.once);
+        match &mut *once {
+            Some((others @ 1.., _)) => *others -= 1,
+            once => {
+                if let Some((_, fault)) = once.take() {
+                    return fault;
+                }
+            }
+        }
+        self.fault_of(number)
     }
 }
 
@@ -180,6 +215,13 @@ async fn serve(client: TcpStream, number: usize, shared: Arc<Shared>) {
     let server = *lock(&shared.server);
     let Ok(server) = TcpStream::connect(server).await else { return };
     if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
+        return;
+    }
+    if shared.is_http2 {
+        tokio::select! {
+            () = http2::relay(client, server, number, &shared) => {}
+            _ = cuts.changed() => {}
+        }
         return;
     }
     let (from_client, to_client) = client.into_split();
@@ -247,7 +289,11 @@ async fn take_requests(
                 while let Ok(1..) = from.read(&mut bytes).await {}
                 return Ok(());
             }
-            Fault::None | Fault::Delay(_) | Fault::CutAfter | Fault::SwallowAnswers => {
+            Fault::None
+            | Fault::Delay(_)
+            | Fault::CutAfter
+            | Fault::SwallowAnswers
+            | Fault::Stall => {
                 pass_on(&to, fault, &bytes[..length])?;
             }
         }
@@ -273,6 +319,10 @@ async fn take_answers(
         match fault {
             Fault::CutAfter | Fault::Refuse => return Err(Cut),
             Fault::SwallowAnswers | Fault::BlackHole | Fault::HalfOpen => {}
+            Fault::Stall => {
+                lock(link).0 = Fault::SwallowAnswers;
+                pass_on(&to, fault, &bytes[..length / 2])?;
+            }
             Fault::None | Fault::Delay(_) | Fault::CutBefore => {
                 pass_on(&to, fault, &bytes[..length])?;
             }

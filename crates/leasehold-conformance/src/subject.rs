@@ -217,6 +217,10 @@ pub struct Reports {
     pub evicted: bool,
     /// Keys may be any text, and stand beside any other.
     pub any_key: bool,
+    /// How many leases are renewed and released together.
+    pub many: usize,
+    /// The driver may send a request again whose reply was lost, and hide the loss.
+    pub resends: bool,
     /// A release without wake-up wakes nobody. A store whose waiters watch the data cannot tell it from others.
     pub quiet: bool,
     /// How many times a listing shows each record: once, except on a quorum, which shows each node's own.
@@ -246,6 +250,8 @@ impl Reports {
             holder: true,
             evicted: true,
             any_key: true,
+            many: 1_000,
+            resends: false,
             quiet: true,
             copies: 1,
             winner: true,
@@ -266,6 +272,8 @@ impl Reports {
             holder: false,
             evicted: false,
             any_key: true,
+            many: 1_000,
+            resends: false,
             quiet: true,
             copies: 1,
             winner: true,

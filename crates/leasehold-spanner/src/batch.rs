@@ -10,8 +10,9 @@ use leasehold_core::{
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
 
-use crate::client::{Client, Decision, Found, Sender};
+use crate::client::{Client, Decision, Found};
 use crate::rows::Rows;
+use crate::sender::Sender;
 use crate::table::Sql;
 
 /// A request about one lease, and how the rules decide about it.
@@ -78,8 +79,10 @@ impl Transactions {
 }
 
 impl Server for Transactions {
-    /// The driver replaces its channels by itself.
-    fn retire(&self) {}
+    fn retire(&self) {
+        self.client.requests.retire_present();
+        self.client.renewals.retire_present();
+    }
 
     fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
         self.client.unanswered(limit, effect)

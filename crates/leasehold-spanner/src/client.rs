@@ -6,36 +6,34 @@ use std::time::Duration;
 
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_spanner::Result as Driven;
-use google_cloud_spanner::client::DatabaseClient;
 use google_cloud_spanner::mutation::Mutation;
 use google_cloud_spanner::result::Row;
 use google_cloud_spanner::statement::Statement;
 use google_cloud_spanner::transaction::{BasicTransactionRetryPolicy, ReadWriteTransaction};
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::{Deadline, outliving};
-use tokio::sync::Semaphore;
 
 use crate::columns::now;
 use crate::error;
-
-/// After so long a wait for the rows, Spanner's clock is read again: the statement read it before the wait.
-const SOON: Duration = Duration::from_millis(50);
+use crate::sender::Sender;
 
 /// The database, and who sends.
 pub(crate) struct Client {
     pub(crate) requests: Sender,
     /// Renewals have channels and places of their own, so that load cannot starve a holder.
     pub(crate) renewals: Sender,
-    /// Reads Spanner's clock.
-    pub(crate) now: Arc<str>,
+    pub(crate) clock: SpannerClock,
     pub(crate) server: String,
     pub(crate) timeout: Duration,
 }
 
-/// Who sends, and how many transactions may be under way.
-pub(crate) struct Sender {
-    pub(crate) database: DatabaseClient,
-    pub(crate) lanes: Arc<Semaphore>,
+/// How Spanner's clock is read.
+#[derive(Clone)]
+pub(crate) struct SpannerClock {
+    /// The statement.
+    pub(crate) now: Arc<str>,
+    /// After so long a wait for the rows, the clock is read again.
+    pub(crate) read_again_after: Duration,
 }
 
 /// What a transaction has read.
@@ -76,18 +74,16 @@ impl Client {
         lock: Statement,
         decide: impl Fn(&Found) -> Result<Decision<T>> + Send + Sync + 'static,
     ) -> Result<Committed<T>> {
-        let lane = begin.bound(Arc::clone(&sender.lanes).acquire_owned()).await;
-        let Some(Ok(lane)) = lane else {
-            return Err(self.unanswered(begin.limit(), Effect::NotApplied));
-        };
-        let runner = sender
-            .database
+        let unanswered = || self.unanswered(begin.limit(), Effect::NotApplied);
+        let lane = sender.lane(begin).await.ok_or_else(unanswered)?;
+        let (number, database) = sender.client(begin).await.ok_or_else(unanswered)??;
+        let runner = database
             .read_write_transaction()
             .with_transaction_timeout(until.left())
             .with_rollback_retry_policy(NeverRetry)
             .with_retry_policy(BasicTransactionRetryPolicy::new().with_total_timeout(until.left()))
             .build();
-        let (clock, server) = (Arc::clone(&self.now), self.server.clone());
+        let (clock, server, sender) = (self.clock.clone(), self.server.clone(), sender.clone());
         let shared = Arc::new((lock, decide));
         // Boxed: the driver's futures are large, and are moved on their way.
         outliving(Box::pin(async move {
@@ -95,7 +91,7 @@ impl Client {
             let commits = Arc::new(AtomicBool::new(false));
             let committing = Arc::clone(&commits);
             let decided = runner.run(move |transaction: ReadWriteTransaction| {
-                let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
+                let (shared, clock) = (Arc::clone(&shared), clock.clone());
                 let commits = Arc::clone(&committing);
                 async move {
                     commits.store(false, Ordering::Relaxed);
@@ -114,6 +110,9 @@ impl Client {
             // The driver's own limits do not hold while it connects, or reads what has begun to arrive.
             let decided = until.bound(Box::pin(decided)).await;
             let commits = commits.load(Ordering::Relaxed);
+            if decided.as_ref().is_none_or(|done| done.as_ref().is_err_and(error::spoils_client)) {
+                sender.retire(number);
+            }
             match decided {
                 Some(Ok(done)) => {
                     let at = done.commit_timestamp();
@@ -129,8 +128,11 @@ impl Client {
 
     /// The rows of a statement, as they are at one instant.
     pub(crate) async fn read(&self, statement: Statement, until: Deadline) -> Result<Vec<Row>> {
+        let sender = &self.requests;
+        let unanswered = || self.unanswered(until.limit(), Effect::NotApplied);
+        let (number, database) = sender.client(until).await.ok_or_else(unanswered)??;
         let reading = Box::pin(async {
-            let read = self.requests.database.single_use().build();
+            let read = database.single_use().build();
             let mut found = read.execute_query(statement).await?;
             let mut rows = Vec::new();
             while let Some(row) = found.next().await.transpose()? {
@@ -139,8 +141,10 @@ impl Client {
             Ok(rows)
         });
         let rows = until.bound(reading).await;
-        let rows = rows.ok_or_else(|| self.unanswered(until.limit(), Effect::NotApplied))?;
-        rows.map_err(|error| error::of(&self.server, error, false))
+        if rows.as_ref().is_none_or(|rows| rows.as_ref().is_err_and(error::spoils_client)) {
+            sender.retire(number);
+        }
+        rows.ok_or_else(unanswered)?.map_err(|error| error::of(&self.server, error, false))
     }
 }
 
@@ -148,7 +152,7 @@ impl Client {
 async fn find(
     transaction: &ReadWriteTransaction,
     lock: Statement,
-    clock: &str,
+    clock: &SpannerClock,
     until: Deadline,
 ) -> Driven<Result<Found>> {
     let begun = until.left();
@@ -157,10 +161,10 @@ async fn find(
     while let Some(row) = found.next().await.transpose()? {
         rows.push(row);
     }
-    let at = if begun.saturating_sub(until.left()) < SOON {
+    let at = if begun.saturating_sub(until.left()) < clock.read_again_after {
         rows.first().map(now)
     } else {
-        let mut read = transaction.execute_query(Statement::builder(clock).build()).await?;
+        let mut read = transaction.execute_query(Statement::builder(&*clock.now).build()).await?;
         read.next().await.transpose()?.as_ref().map(now)
     };
     let none = || Err(Error::unexpected("Spanner sent no row with its clock"));

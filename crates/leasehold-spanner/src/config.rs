@@ -11,8 +11,9 @@ use leasehold_driver::{Deadline, StoreUrl};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::Semaphore;
 
-use crate::client::{Client, Sender};
+use crate::client::{Client, SpannerClock};
 use crate::error;
+use crate::sender::{Connect, Sender};
 use crate::table::{NOW, Sql, TableName};
 
 /// Which database and table to use, and how.
@@ -37,10 +38,14 @@ pub struct SpannerConfig {
     timeout: Duration,
     pub(crate) forget_after: Option<Duration>,
     pub(crate) clock: &'static str,
+    read_again_after: Duration,
 }
 
 /// How many transactions may be under way; the emulator runs one at a time, and aborts others.
 const LANES: usize = 64;
+
+/// After so long a wait for the rows, Spanner's clock is read again: the statement read it before the wait.
+const SOON: Duration = Duration::from_millis(50);
 
 impl SpannerConfig {
     /// The scheme of its URLs.
@@ -109,6 +114,7 @@ impl SpannerConfig {
             timeout: Self::DEFAULT_TIMEOUT,
             forget_after: Some(table::FORGET_AFTER),
             clock: NOW,
+            read_again_after: SOON,
         }
     }
 
@@ -155,6 +161,14 @@ impl SpannerConfig {
         self
     }
 
+    /// Sets after how long a wait the clock is read again, for Leasehold's own tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn read_again_after(mut self, wait: Duration) -> Self {
+        self.read_again_after = wait;
+        self
+    }
+
     /// The statement that creates the table, for a migration of your own.
     ///
     /// # Errors
@@ -195,21 +209,28 @@ impl SpannerConfig {
     pub(crate) async fn open(&self) -> Result<Client> {
         let until = Deadline::after(self.timeout);
         let server = format!("spanner://{}/{}/{}", self.project, self.instance, self.database);
-        let clients =
-            Box::pin(async { Ok((self.client(&server).await?, self.client(&server).await?)) });
-        let clients = until.bound(clients).await;
-        let (requests, renewals) =
-            clients.unwrap_or_else(|| Err(error::unanswered(&server, self.timeout, false)))?;
-        let (lanes, own) = match self.is_emulated() {
-            true => (1, None),
-            false => (LANES, Some(Arc::new(Semaphore::new(LANES)))),
+        let lanes = Arc::new(Semaphore::new(if self.is_emulated() { 1 } else { LANES }));
+        let own = match self.is_emulated() {
+            true => Arc::clone(&lanes),
+            false => Arc::new(Semaphore::new(LANES)),
         };
-        let lanes = Arc::new(Semaphore::new(lanes));
-        let renewals =
-            Sender { database: renewals, lanes: own.unwrap_or_else(|| Arc::clone(&lanes)) };
-        let requests = Sender { database: requests, lanes };
+        let connect: Connect = {
+            let (config, server) = (self.clone(), server.clone());
+            Arc::new(move || {
+                let (config, server) = (config.clone(), server.clone());
+                Box::pin(async move { config.client(&server).await })
+            })
+        };
+        let senders = Box::pin(async {
+            let requests = Sender::new(Arc::clone(&connect), lanes).await?;
+            Ok((requests, Sender::new(connect, own).await?))
+        });
+        let senders = until.bound(senders).await;
+        let (requests, renewals) =
+            senders.unwrap_or_else(|| Err(error::unanswered(&server, self.timeout, false)))?;
         let now = format!("SELECT {} AS now", self.clock).into();
-        Ok(Client { requests, renewals, now, server, timeout: self.timeout })
+        let clock = SpannerClock { now, read_again_after: self.read_again_after };
+        Ok(Client { requests, renewals, clock, server, timeout: self.timeout })
     }
 
     async fn client(&self, server: &str) -> Result<DatabaseClient> {

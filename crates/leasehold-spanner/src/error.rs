@@ -34,6 +34,19 @@ pub(crate) fn of_building(server: &str, failure: BuildFailure) -> Error {
     Error::denied(format!("{server} cannot be used ({failure})")).with_source(failure)
 }
 
+/// Whether the client must be replaced: a request got no answer in time, as on a connection that is dead, or its session is gone.
+pub(crate) fn spoils_client(failure: &Failure) -> bool {
+    failure.is_timeout()
+        || failure.status().is_some_and(|status| match status.code {
+            Code::DeadlineExceeded | Code::Cancelled => true,
+            code => is_session_gone(code, &status.message),
+        })
+}
+
+fn is_session_gone(code: Code, message: &str) -> bool {
+    code == Code::NotFound && message.contains("Session not found")
+}
+
 /// Whether Spanner replied with this code.
 pub(crate) fn has_code(error: &Error, code: Code) -> bool {
     let failure = error.cause().and_then(|source| source.downcast_ref::<Failure>());
@@ -59,11 +72,22 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
             "{replied}; https://docs.rs/leasehold-spanner lists the roles that the store needs"
         ))
         .with_effect(effect),
+        Code::NotFound if is_session_gone(code, message) => {
+            Error::unavailable(Effect::NotApplied, replied)
+        }
         Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")).with_effect(effect),
         Code::InvalidArgument if message.contains("not found") => Error::incompatible(format!(
             "the table of the store is missing, or of another version; run `leasehold init` with this store; {replied}"
         ))
         .with_effect(effect),
+        // The store's statements are the same for every database.
+        Code::InvalidArgument if message.to_ascii_lowercase().contains("syntax error") => {
+            Error::incompatible(format!(
+                "the database is of the PostgreSQL dialect, which the store does not support; create one of the GoogleSQL dialect; \
+                 {replied}"
+            ))
+            .with_effect(effect)
+        }
         Code::ResourceExhausted => Error::unavailable(effect, replied),
         Code::Unavailable
         | Code::DeadlineExceeded
@@ -71,5 +95,45 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
         | Code::Internal
         | Code::Unknown => Error::unavailable(effect, replied),
         _ => Error::unexpected(replied).with_effect(effect),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use google_cloud_gax::error::rpc::Status;
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn each_reply_of_spanner_has_its_kind_and_effect() {
+        use Effect::{NotApplied, Unknown};
+        use ErrorKind::{Denied, Incompatible, Unavailable, Unexpected};
+        let cases = [
+            (Code::Aborted, "", Unavailable, NotApplied),
+            (Code::PermissionDenied, "", Denied, Unknown),
+            (Code::Unauthenticated, "", Denied, Unknown),
+            (Code::NotFound, "Session not found: s", Unavailable, NotApplied),
+            (Code::NotFound, "Database not found: d", Incompatible, Unknown),
+            (Code::InvalidArgument, "Table not found: leasehold", Incompatible, Unknown),
+            (Code::InvalidArgument, "[ERROR] syntax error at", Incompatible, Unknown),
+            (Code::InvalidArgument, "", Unexpected, Unknown),
+            (Code::ResourceExhausted, "", Unavailable, Unknown),
+            (Code::Unavailable, "", Unavailable, Unknown),
+            (Code::DeadlineExceeded, "", Unavailable, Unknown),
+            (Code::FailedPrecondition, "", Unexpected, Unknown),
+        ];
+        for (code, message, kind, effect) in cases {
+            for committing in [true, false] {
+                let status = Status::default().set_code(code).set_message(message);
+                let error = of("spanner://p/i/d", Failure::service(status), committing);
+                let effect = if committing { effect } else { NotApplied };
+                assert_eq!((error.kind(), error.effect()), (kind, effect), "{code:?} {message}");
+                assert!(error.to_string().contains("spanner://p/i/d"), "{error}");
+            }
+        }
+        let status = Status::default().set_code(Code::PermissionDenied);
+        let error = of("spanner://p/i/d", Failure::service(status), false);
+        assert!(error.to_string().contains("roles"), "{error}");
     }
 }

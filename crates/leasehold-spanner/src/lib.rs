@@ -33,6 +33,7 @@ mod list;
 mod position;
 mod rows;
 mod schema;
+mod sender;
 mod spindle;
 mod store;
 mod table;

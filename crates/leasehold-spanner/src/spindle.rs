@@ -30,9 +30,10 @@ use self::claims::Met;
 pub use self::config::SpindleConfig;
 use self::rules::{Decided, Lock, LockRow, MARGIN};
 use self::statements::Statements;
-use crate::client::{Client, Committed, Decision, Found, Sender};
+use crate::client::{Client, Committed, Decision, Found};
 use crate::columns::{column, instant, now};
 use crate::error;
+use crate::sender::Sender;
 use crate::store::NAME;
 use crate::table::TableName;
 

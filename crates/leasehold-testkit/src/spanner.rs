@@ -137,6 +137,21 @@ impl Emulator {
         Ok(found.next().await.transpose()?.expect("it reads a row").get(0)?)
     }
 
+    /// Creates a database of the PostgreSQL dialect beside the other one.
+    pub async fn create_postgres_database(&self, name: &str) -> Result<()> {
+        let http = format!("http://{}", self.http());
+        let admin = self.spanner().await?.database_admin_builder().with_endpoint(&http).build();
+        let [project, instance, _] = PLACE;
+        let created = admin
+            .await?
+            .create_database()
+            .set_parent(format!("projects/{project}/instances/{instance}"))
+            .set_create_statement(format!("CREATE DATABASE \"{name}\""))
+            .set_database_dialect("POSTGRESQL");
+        created.poller().until_done().await?;
+        Ok(())
+    }
+
     /// Changes the schema.
     pub async fn create_table(&self, statement: &str) -> Result<()> {
         let http = format!("http://{}", self.http());

@@ -14,10 +14,10 @@ use crate::{Backing, Result};
 cases! {
     c01_each_operation_is_one_exchange,
     c01_an_operation_on_several_keys_is_one_exchange [ManyKeys],
-    c01_a_thousand_leases_are_renewed_and_released_together,
+    c01_many_leases_are_renewed_and_released_together,
 }
 
-/// The limit for a thousand leases: a store may send them in parts, all at once, each with its own answer.
+/// The limit for many leases: a store may send them in parts, all at once, each with its own answer.
 const FEW: usize = 20;
 
 /// Counts the exchanges of one operation after another.
@@ -125,11 +125,12 @@ async fn c01_an_operation_on_several_keys_is_one_exchange<B: Backing>(
     each_is_one(fixture, &["a", "b", "c"]).await
 }
 
-async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
+async fn c01_many_leases_are_renewed_and_released_together<B: Backing>(
     fixture: &Fixture<B>,
 ) -> CaseResult {
     let behind = behind_proxies!(fixture);
-    let mut leases: Vec<_> = (0..1_000).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
+    let many = fixture.reports.many;
+    let mut leases: Vec<_> = (0..many).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
     for lease in &mut leases {
         // A quorum gives a renewal a quarter of the term, which a busy machine needs.
         lease.term = fixture.ttl(100);
@@ -144,15 +145,15 @@ async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
     let renewals = leases.iter().map(|lease| lease.renewal(lease.term)).collect();
     let renewed = behind.client.renew_all(RenewRequest::new(renewals)).await?;
     let allowed = fixture.reports.exchanges;
-    let many = |each: usize| if allowed.each_lease { each * leases.len() + FEW } else { FEW };
-    count.at_most(many(allowed.renew), "the renewal of a thousand leases").await?;
+    let most = |each: usize| if allowed.each_lease { each * leases.len() + FEW } else { FEW };
+    count.at_most(most(allowed.renew), "the renewal of many leases").await?;
     let other = renewed.iter().find(|renewed| !matches!(renewed, RenewOutcome::Held(_)));
-    ensure!(other.is_none(), "not all of a thousand leases were held: {other:?}");
+    ensure!(other.is_none(), "not all of many leases were held: {other:?}");
     let endings = ReleaseRequest::new(leases.iter().map(Attempt::ending).collect());
     let released = behind.client.release_all(endings).await?;
-    count.at_most(many(allowed.release), "the release of a thousand leases").await?;
+    count.at_most(most(allowed.release), "the release of many leases").await?;
     let other = released.iter().find(|released| !matches!(released, ReleaseOutcome::Released));
-    ensure!(other.is_none(), "not all of a thousand leases were released: {other:?}");
+    ensure!(other.is_none(), "not all of many leases were released: {other:?}");
     PASSED
 }
 

@@ -46,9 +46,18 @@ async fn acquire_meets<B: Backing>(
     fixture.followed().await?;
     behind.once(fault);
     let answer = given_up(behind.client.store().acquire(&lease.request())).await?;
+    let stored = fixture.observe().await?.held(&lease.id).next().cloned();
+    if let (Ok(AcquireReply::Granted(granted)), true) = (&answer, fixture.reports.resends) {
+        let stored = stored.map(|row| row.token);
+        ensure_eq!(
+            stored,
+            Some(granted.token),
+            "{fault:?}: the token of a grant that was sent again"
+        );
+        return behind.client.released(&lease).await;
+    }
     let error = rejected(answer)?;
     unavailable(&error)?;
-    let stored = fixture.observe().await?.held(&lease.id).next().cloned();
     if error.effect() == Effect::NotApplied {
         ensure!(stored.is_none(), "{fault:?}: reported to have no effect, but left {stored:?}");
         return fresh(fixture, behind, &fixture.exclusive(lease.key().as_str())).await;

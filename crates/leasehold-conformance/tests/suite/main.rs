@@ -6,3 +6,4 @@ mod endings;
 mod planted;
 mod process;
 mod proxy;
+mod proxy_http2;

@@ -3,6 +3,7 @@
 //! Without an emulator each test is ignored.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod network;
 mod spindle;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use leasehold_core::{
     Filter, Key, LeaseId, Level, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
     RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
-use leasehold_spanner::{SpannerConfig, SpannerStore};
+use leasehold_spanner::{SpannerConfig, SpannerStore, SpindleConfig};
 use leasehold_testkit::spanner::{Emulator, PLACE};
 use leasehold_testkit::{fails_within, spanner_tests};
 
@@ -24,12 +25,19 @@ fn main() -> ExitCode {
             a_url_is_enough_and_the_emulator_is_best_effort,
             without_its_table_the_store_says_what_to_do,
             a_database_that_does_not_exist_is_named,
+            a_database_of_the_postgresql_dialect_is_refused,
+            a_table_without_one_of_the_columns_is_refused,
             a_damaged_row_is_no_free_key_and_hides_no_other,
             a_lease_above_the_counter_of_its_key_is_damage,
             an_emulator_that_stands_still_or_has_ended_is_unavailable,
             requests_that_arrive_together_are_all_decided,
             a_raise_damages_no_key_with_a_lower_counter,
             a_purge_of_a_prefix_forgets_the_key_that_is_the_prefix,
+            network::a_grant_whose_commit_was_not_answered_keeps_its_token,
+            network::a_release_whose_commit_was_not_answered_is_never_not_held,
+            network::an_answer_that_stalls_is_given_up_and_its_connection_replaced,
+            network::a_dead_connection_stops_nobody_longer_than_one_limit,
+            network::an_emulator_that_is_started_again_serves_what_is_prepared_again,
             spindle::a_client_of_spindle_waits_for_our_lease_and_its_margin,
             spindle::we_wait_for_a_leader_of_spindle_and_its_margin,
             spindle::a_release_frees_the_lock_at_once_for_both,
@@ -118,6 +126,49 @@ async fn a_database_that_does_not_exist_is_named() {
     let error = config.connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("missing"), "{error}");
+}
+
+async fn a_database_of_the_postgresql_dialect_is_refused() {
+    let emulator = Emulator::start().await.unwrap();
+    emulator.create_postgres_database("pg").await.unwrap();
+    let [project, instance, _] = PLACE;
+    let config = SpannerConfig::new(project, instance, "pg")
+        .emulator(emulator.grpc())
+        .emulator_http(emulator.http())
+        .table("locktable");
+    let native = config.clone().connect().await.unwrap();
+    let spindle = SpindleConfig::new(config).duration(Duration::from_secs(60));
+    let spindle = spindle.connect().await.unwrap();
+    let errors = [
+        native.check().await.err(),
+        native.prepare().await.err(),
+        native.acquire(&request("a")).await.err(),
+        native.list(&ListRequest::new(Filter::default())).await.err(),
+        spindle.check().await.err(),
+        spindle.prepare().await.err(),
+        spindle.acquire(&request("a")).await.err(),
+    ];
+    for error in errors {
+        let error = error.unwrap();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (ErrorKind::Incompatible, Effect::NotApplied),
+            "{error}"
+        );
+        assert!(error.to_string().contains("PostgreSQL dialect"), "{error}");
+    }
+}
+
+async fn a_table_without_one_of_the_columns_is_refused() {
+    let emulator = Emulator::start().await.unwrap();
+    let schema = config(&emulator).schema_sql().unwrap();
+    emulator.create_table(&schema.replace("    reason     STRING(MAX),\n", "")).await.unwrap();
+    let store = config(&emulator).connect().await.unwrap();
+    for error in [store.check().await.err(), store.acquire(&request("a")).await.err()] {
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        assert!(error.to_string().contains("leasehold"), "{error}");
+    }
 }
 
 async fn a_damaged_row_is_no_free_key_and_hides_no_other() {

@@ -1,0 +1,169 @@
+//! Faults of the network and of the emulator, in both formats.
+
+use std::time::Duration;
+
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{
+    AcquireReply, AcquireRequest, AnyStore, Claims, Effect, ErrorKind, Filter, LeaseId,
+    ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
+    RenewRequest, Store, Ttl,
+};
+use leasehold_spanner::SpindleConfig;
+use leasehold_testkit::fails_within;
+use leasehold_testkit::spanner::Emulator;
+
+use super::{LIMIT, config, key, token_of};
+
+/// A table behind a proxy.
+struct Behind {
+    emulator: Emulator,
+    proxy: Proxy,
+    store: AnyStore,
+    /// The same table, past the proxy.
+    past: AnyStore,
+}
+
+/// Both formats, each on an emulator of its own.
+async fn each_format(test: impl AsyncFn(&Behind)) {
+    for is_spindle in [false, true] {
+        let emulator = Emulator::start().await.unwrap();
+        let server = ([127, 0, 0, 1], emulator.port()).into();
+        let proxy = Proxy::before_http2(server).await.unwrap();
+        let open = async |place: String, limit: Duration| {
+            let config = config(&emulator).emulator(place).timeout(limit);
+            match is_spindle {
+                false => AnyStore::new(config.connect().await.unwrap()),
+                true => {
+                    let config = SpindleConfig::new(config.table("locktable"));
+                    AnyStore::new(config.connect().await.unwrap())
+                }
+            }
+        };
+        let store = open(proxy.address().to_string(), LIMIT).await;
+        let past = open(emulator.grpc(), Duration::from_secs(30)).await;
+        past.prepare().await.unwrap();
+        let behind = Behind { emulator, proxy, store, past };
+        // The connection is there, and the names are known.
+        for name in ["a", "b"] {
+            behind.release(&behind.hold(name).await).await;
+        }
+        test(&behind).await;
+    }
+}
+
+fn request(name: &str) -> AcquireRequest {
+    let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+    AcquireRequest::new(LeaseId::mint().unwrap(), Claims::one(key(name), Mode::Exclusive), ttl)
+}
+
+impl Behind {
+    async fn hold(&self, name: &str) -> AcquireRequest {
+        let request = request(name);
+        token_of(self.store.acquire(&request).await.unwrap());
+        request
+    }
+
+    async fn release(&self, held: &AcquireRequest) -> ReleaseOutcome {
+        self.store.release(&ending(held)).await.unwrap().leases.remove(0)
+    }
+}
+
+fn ending(held: &AcquireRequest) -> ReleaseRequest {
+    ReleaseRequest::new(vec![ReleaseEntry::new(held.id().clone(), held.claims().keys().cloned())])
+}
+
+fn renewal(held: &AcquireRequest) -> RenewRequest {
+    let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+    RenewRequest::new(vec![RenewEntry::extend(held.id().clone(), held.claims().clone(), ttl)])
+}
+
+pub(super) async fn a_grant_whose_commit_was_not_answered_keeps_its_token() {
+    each_format(async |behind| {
+        for fault in [Fault::SwallowAnswers, Fault::Stall, Fault::CutAfter] {
+            let request = request("a");
+            // The statement, and then the commit.
+            behind.proxy.once_after(1, fault);
+            let answer = behind.store.acquire(&request).await;
+            let stored = token_of(behind.past.acquire(&request).await.unwrap());
+            match answer {
+                // The driver has sent the commit again.
+                Ok(reply) => assert_eq!((fault, token_of(reply)), (Fault::CutAfter, stored)),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{fault:?}: {error}");
+                    assert_eq!(error.effect(), Effect::Unknown, "{fault:?}: {error}");
+                }
+            }
+            let again = behind.store.acquire(&request).await.unwrap();
+            assert_eq!(token_of(again), stored);
+            behind.release(&request).await;
+        }
+    })
+    .await;
+}
+
+pub(super) async fn a_release_whose_commit_was_not_answered_is_never_not_held() {
+    each_format(async |behind| {
+        for fault in [Fault::SwallowAnswers, Fault::CutAfter, Fault::CutBefore] {
+            let held = behind.hold("a").await;
+            behind.proxy.once_after(1, fault);
+            match behind.store.release(&ending(&held)).await {
+                Ok(reply) => {
+                    let outcome = &reply.leases[0];
+                    assert!(matches!(outcome, ReleaseOutcome::Released), "{fault:?}: {outcome:?}");
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            behind.past.release(&ending(&held)).await.unwrap();
+        }
+    })
+    .await;
+}
+
+pub(super) async fn an_answer_that_stalls_is_given_up_and_its_connection_replaced() {
+    each_format(async |behind| {
+        let held = behind.hold("a").await;
+        for others in [0, 1] {
+            behind.proxy.once_after(others, Fault::Stall);
+            fails_within(LIMIT, behind.store.acquire(&request("b"))).await;
+            behind.past.release(&ending(&request("b"))).await.unwrap();
+        }
+        behind.proxy.once(Fault::Stall);
+        fails_within(LIMIT, behind.store.list(&ListRequest::new(Filter::default()))).await;
+        let renewed = behind.store.renew(&renewal(&held)).await.unwrap();
+        assert!(matches!(renewed.leases[0], RenewOutcome::Held(_)), "{renewed:?}");
+    })
+    .await;
+}
+
+pub(super) async fn a_dead_connection_stops_nobody_longer_than_one_limit() {
+    each_format(async |behind| {
+        let held = behind.hold("a").await;
+        behind.proxy.set_present(Fault::BlackHole);
+        fails_within(LIMIT, behind.store.renew(&renewal(&held))).await;
+        let renewed = behind.store.renew(&renewal(&held)).await.unwrap();
+        assert!(matches!(renewed.leases[0], RenewOutcome::Held(_)), "{renewed:?}");
+        // The connection of the other requests may have been replaced too.
+        let request = request("b");
+        if let Err(error) = behind.store.acquire(&request).await {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        let reply = behind.store.acquire(&request).await.unwrap();
+        assert!(matches!(reply, AcquireReply::Granted(_)), "{reply:?}");
+    })
+    .await;
+}
+
+pub(super) async fn an_emulator_that_is_started_again_serves_what_is_prepared_again() {
+    each_format(async |behind| {
+        behind.emulator.restart().await.unwrap();
+        // It keeps nothing: neither the table nor the driver's sessions.
+        for store in [&behind.store, &behind.past] {
+            let error = store.list(&ListRequest::new(Filter::default())).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        }
+        behind.past.prepare().await.unwrap();
+        let reply = behind.store.acquire(&request("a")).await.unwrap();
+        assert!(matches!(reply, AcquireReply::Granted(_)), "{reply:?}");
+    })
+    .await;
+}
