@@ -79,10 +79,8 @@ impl Transactions {
 }
 
 impl Server for Transactions {
-    fn retire(&self) {
-        self.client.requests.retire_present();
-        self.client.renewals.retire_present();
-    }
+    /// A client that answers nothing is retired when the time of its request is over.
+    fn retire(&self) {}
 
     fn unanswered(&self, limit: Duration, effect: Effect) -> Error {
         self.client.unanswered(limit, effect)

@@ -75,6 +75,7 @@ impl Client {
         decide: impl Fn(&Found) -> Result<Decision<T>> + Send + Sync + 'static,
     ) -> Result<Committed<T>> {
         let unanswered = || self.unanswered(begin.limit(), Effect::NotApplied);
+        let begun = sender.micros();
         let lane = sender.lane(begin).await.ok_or_else(unanswered)?;
         let (number, database) = sender.client(begin).await.ok_or_else(unanswered)??;
         let runner = database
@@ -90,13 +91,15 @@ impl Client {
             let _lane = lane;
             let commits = Arc::new(AtomicBool::new(false));
             let committing = Arc::clone(&commits);
+            let answering = sender.clone();
             let decided = runner.run(move |transaction: ReadWriteTransaction| {
                 let (shared, clock) = (Arc::clone(&shared), clock.clone());
-                let commits = Arc::clone(&committing);
+                let (commits, answering) = (Arc::clone(&committing), answering.clone());
                 async move {
                     commits.store(false, Ordering::Relaxed);
                     let (lock, decide) = &*shared;
                     let found = find(&transaction, lock.clone(), &clock, until).await?;
+                    answering.note_answer();
                     Ok(match found.and_then(|found| decide(&found)) {
                         Ok(Decision { reply, changes }) => {
                             commits.store(!changes.is_empty(), Ordering::Relaxed);
@@ -110,9 +113,7 @@ impl Client {
             // The driver's own limits do not hold while it connects, or reads what has begun to arrive.
             let decided = until.bound(Box::pin(decided)).await;
             let commits = commits.load(Ordering::Relaxed);
-            if decided.as_ref().is_none_or(|done| done.as_ref().is_err_and(error::spoils_client)) {
-                sender.retire(number);
-            }
+            sender.judge(number, begun, decided.as_ref().map(|done| done.as_ref().err()));
             match decided {
                 Some(Ok(done)) => {
                     let at = done.commit_timestamp();
@@ -130,6 +131,7 @@ impl Client {
     pub(crate) async fn read(&self, statement: Statement, until: Deadline) -> Result<Vec<Row>> {
         let sender = &self.requests;
         let unanswered = || self.unanswered(until.limit(), Effect::NotApplied);
+        let begun = sender.micros();
         let (number, database) = sender.client(until).await.ok_or_else(unanswered)??;
         let reading = Box::pin(async {
             let read = database.single_use().build();
@@ -141,9 +143,7 @@ impl Client {
             Ok(rows)
         });
         let rows = until.bound(reading).await;
-        if rows.as_ref().is_none_or(|rows| rows.as_ref().is_err_and(error::spoils_client)) {
-            sender.retire(number);
-        }
+        sender.judge(number, begun, rows.as_ref().map(|rows| rows.as_ref().err()));
         rows.ok_or_else(unanswered)?.map_err(|error| error::of(&self.server, error, false))
     }
 }

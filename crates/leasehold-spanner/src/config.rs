@@ -84,6 +84,9 @@ impl SpannerConfig {
             return Err(form());
         }
         let [place] = url.places()? else { return Err(form()) };
+        if place.port.is_some() {
+            return Err(form());
+        }
         let project = place.host.clone();
         let parts: Vec<_> =
             url.path().trim_start_matches('/').split('/').map(str::to_owned).collect();
@@ -294,6 +297,7 @@ mod tests {
             ("spanner://p/i", "spanner://PROJECT/INSTANCE/DATABASE"),
             ("spanner://p/i/d/e", "spanner://PROJECT/INSTANCE/DATABASE"),
             ("spanner://p,q/i/d", "spanner://PROJECT/INSTANCE/DATABASE"),
+            ("spanner://p:9010/i/d", "spanner://PROJECT/INSTANCE/DATABASE"),
             ("spanner://u:hunter2@p/i/d", "spanner://PROJECT/INSTANCE/DATABASE"),
             ("mysql://p/i/d", "spanner://PROJECT/INSTANCE/DATABASE"),
             ("spanner://p/i/d?ttl=1", "\"ttl\""),

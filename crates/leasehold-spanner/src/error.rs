@@ -5,7 +5,7 @@ use std::time::Duration;
 use google_cloud_gax::client_builder::Error as BuildFailure;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_spanner::Error as Failure;
-use leasehold_core::{Effect, Error};
+use leasehold_core::{Effect, Error, ErrorKind};
 
 /// The error of a request to `server`, which may have been committed.
 pub(crate) fn of(server: &str, failure: Failure, committing: bool) -> Error {
@@ -34,16 +34,30 @@ pub(crate) fn of_building(server: &str, failure: BuildFailure) -> Error {
     Error::denied(format!("{server} cannot be used ({failure})")).with_source(failure)
 }
 
-/// Whether the client must be replaced: a request got no answer in time, as on a connection that is dead, or its session is gone.
-pub(crate) fn spoils_client(failure: &Failure) -> bool {
-    failure.is_timeout()
-        || failure.status().is_some_and(|status| match status.code {
-            Code::DeadlineExceeded | Code::Cancelled => true,
-            code => is_session_gone(code, &status.message),
-        })
+/// The error of a table that was not created: with its statement, if somebody else must create it.
+pub(crate) fn of_creating(error: Error, statement: &str) -> Error {
+    match error.kind() {
+        ErrorKind::Denied => Error::denied(format!(
+            "{error}; the table is missing: let somebody with the role roles/spanner.databaseAdmin create it by this statement:\n{statement}"
+        ))
+        .with_effect(error.effect())
+        .with_source(error),
+        _ => error,
+    }
 }
 
-fn is_session_gone(code: Code, message: &str) -> bool {
+/// Whether a request got no answer in time, as on a connection that is dead.
+pub(crate) fn is_unanswered(failure: &Failure) -> bool {
+    let is_late = |code| matches!(code, Code::DeadlineExceeded | Code::Cancelled);
+    failure.is_timeout() || failure.status().is_some_and(|status| is_late(status.code))
+}
+
+/// Whether the client's session is not there any more.
+pub(crate) fn is_session_gone(failure: &Failure) -> bool {
+    failure.status().is_some_and(|status| names_session(status.code, &status.message))
+}
+
+fn names_session(code: Code, message: &str) -> bool {
     code == Code::NotFound && message.contains("Session not found")
 }
 
@@ -72,7 +86,7 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
             "{replied}; https://docs.rs/leasehold-spanner lists the roles that the store needs"
         ))
         .with_effect(effect),
-        Code::NotFound if is_session_gone(code, message) => {
+        Code::NotFound if names_session(code, message) => {
             Error::unavailable(Effect::NotApplied, replied)
         }
         Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")).with_effect(effect),
@@ -100,10 +114,8 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use google_cloud_gax::error::rpc::Status;
-    use leasehold_core::ErrorKind;
-
     use super::*;
+    use google_cloud_gax::error::rpc::Status;
 
     #[test]
     fn each_reply_of_spanner_has_its_kind_and_effect() {
@@ -132,8 +144,17 @@ mod tests {
                 assert!(error.to_string().contains("spanner://p/i/d"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn who_lacks_a_permission_is_told_the_roles_and_the_statement() {
         let status = Status::default().set_code(Code::PermissionDenied);
-        let error = of("spanner://p/i/d", Failure::service(status), false);
+        let error = of("spanner://p/i/d", Failure::service(status), true);
         assert!(error.to_string().contains("roles"), "{error}");
+        let error = of_creating(error, "CREATE TABLE t");
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::Unknown));
+        assert!(error.to_string().ends_with("CREATE TABLE t"), "{error}");
+        let other = Error::unavailable(Effect::Unknown, "gone");
+        assert_eq!(of_creating(other, "CREATE TABLE t").kind(), ErrorKind::Unavailable);
     }
 }

@@ -45,5 +45,7 @@ async fn create(client: &Client, config: &SpannerConfig, statement: &str) -> Res
         .set_database(config.path())
         .set_statements([statement.to_owned()]);
     let created = request.poller().until_done().await;
-    created.map(drop).map_err(|error| error::of(&client.server, error, true))
+    created
+        .map(drop)
+        .map_err(|error| error::of_creating(error::of(&client.server, error, true), statement))
 }

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use google_cloud_spanner::Error as Failure;
 use google_cloud_spanner::client::DatabaseClient;
-use leasehold_core::{BoxFuture, Result};
-use leasehold_driver::Deadline;
+use leasehold_core::term::micros_up;
+use leasehold_core::{BoxFuture, Clock as _, Result};
+use leasehold_driver::{Deadline, SystemClock};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::error;
 
 /// Connects to the database.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, Result<DatabaseClient>> + Send + Sync>;
@@ -19,6 +23,9 @@ pub(crate) struct Sender {
     connect: Connect,
     /// Counts the clients that shall not be used any more.
     retired: Arc<AtomicU64>,
+    /// When Spanner last answered.
+    answered: Arc<AtomicU64>,
+    clock: Arc<SystemClock>,
     lanes: Arc<Semaphore>,
 }
 
@@ -31,7 +38,8 @@ impl Sender {
     /// Connects. At most so many transactions are under way, with those of others that share `lanes`.
     pub(crate) async fn new(connect: Connect, lanes: Arc<Semaphore>) -> Result<Self> {
         let connection = Arc::new(Mutex::new(Connection { number: 0, client: connect().await? }));
-        Ok(Self { connection, connect, retired: Arc::default(), lanes })
+        let (retired, answered) = (Arc::default(), Arc::default());
+        Ok(Self { connection, connect, retired, answered, clock: Arc::default(), lanes })
     }
 
     /// A place for a transaction; `None` if there is none in time.
@@ -53,15 +61,29 @@ impl Sender {
             .await
     }
 
-    /// Lets no later request use the client of this number.
-    pub(crate) fn retire(&self, number: u64) {
-        self.retired.fetch_max(number + 1, Ordering::Relaxed);
+    /// Notes that Spanner has answered something.
+    pub(crate) fn note_answer(&self) {
+        self.answered.fetch_max(self.micros(), Ordering::Relaxed);
     }
 
-    /// Lets no later request use the present client.
-    pub(crate) fn retire_present(&self) {
-        if let Ok(connection) = self.connection.try_lock() {
-            self.retire(connection.number);
+    /// Now, for [`judge`](Self::judge).
+    pub(crate) fn micros(&self) -> u64 {
+        micros_up(self.clock.now())
+    }
+
+    /// Judges the client of this number by a request that began then, and has ended with or without a failure, or not in time.
+    /// A client that has answered another request meanwhile is not dead: Spanner is slow.
+    pub(crate) fn judge(&self, number: u64, begun: u64, ended: Option<Option<&Failure>>) {
+        let is_dead = match ended {
+            Some(None) => false,
+            Some(Some(failure)) if error::is_session_gone(failure) => true,
+            Some(Some(failure)) if !error::is_unanswered(failure) => false,
+            _ => self.answered.load(Ordering::Relaxed) < begun,
+        };
+        if is_dead {
+            self.retired.fetch_max(number + 1, Ordering::Relaxed);
+        } else if matches!(ended, Some(None)) {
+            self.note_answer();
         }
     }
 }

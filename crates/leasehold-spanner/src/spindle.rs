@@ -56,7 +56,7 @@ const REASONS: &[(Feature, &str)] = &[
 
 /// A store in the table of the Go library spindle v2. Cheap to clone; clones share the connections.
 ///
-/// Each operation is one read-write transaction. The first one of a name in a process reads once more, and twice if the name is new.
+/// Each operation is one read-write transaction. The first acquire of a name in a process reads once more.
 ///
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is affected.

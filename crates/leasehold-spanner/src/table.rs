@@ -79,7 +79,7 @@ impl Sql {
             look_up: named,
             page: format!(
                 "SELECT {clock} AS now, l.key, {columns} FROM `{name}` AS l \
-                 WHERE l.key > @key OR (l.key = @key AND l.id >= @id) ORDER BY l.key, l.id LIMIT @most"
+                 WHERE l.key >= @key AND (l.key > @key OR l.id >= @id) ORDER BY l.key, l.id LIMIT @most"
             ),
             health: format!(
                 "SELECT {clock} AS now, (SELECT COUNT(*) FROM INFORMATION_SCHEMA.COLUMNS \

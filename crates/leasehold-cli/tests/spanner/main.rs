@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         [
             a_database_serves_every_command,
             a_table_of_spindle_serves_every_command,
+            the_emulator_of_the_environment_is_used,
             a_table_of_spindle_names_its_longest_ttl,
             a_database_that_is_not_prepared_is_refused_with_the_way_to_prepare_it,
             a_command_is_killed_before_the_term_ends_if_the_emulator_is_gone,
@@ -103,6 +104,19 @@ fn a_database_serves_every_command() {
 fn a_table_of_spindle_serves_every_command() {
     let emulator = emulator();
     Spanner::new(emulator.spindle_url()).holds_lists_and_elects();
+}
+
+fn the_emulator_of_the_environment_is_used() {
+    let emulator = emulator();
+    let url = emulator.url().replace(&format!("emulator={}&", emulator.grpc()), "");
+    let spanner = Spanner::new(url);
+    let command = |line: &str| {
+        let mut command = spanner.command(line);
+        command.env("SPANNER_EMULATOR_HOST", emulator.grpc());
+        code(&command.output().unwrap())
+    };
+    assert_eq!(command("init"), 0);
+    assert_eq!(command("run -n k -- true"), 0);
 }
 
 fn a_table_of_spindle_names_its_longest_ttl() {

@@ -76,7 +76,6 @@ async fn take_requests(
                 let fault = shared.next(number);
                 streams.newest = frame.stream;
                 streams.faults.insert(frame.stream, fault);
-                streams.is_half_open = fault == Fault::HalfOpen;
             }
             streams.fault(frame.stream)
         };
@@ -84,6 +83,7 @@ async fn take_requests(
             Fault::CutBefore | Fault::Refuse if frame.stream > 0 => return Err(Cut),
             Fault::BlackHole => {}
             Fault::HalfOpen => {
+                lock(streams).is_half_open = true;
                 drop(to);
                 while frames.next(&mut from).await.is_some() {}
                 return Ok(());

@@ -12,8 +12,8 @@ use crate::columns::column;
 const VERSION: u32 = 2;
 
 /// What a client of spindle can do to us.
-const OVERWRITTEN: &str = "a client of spindle that was stopped between its two writes overwrites a lease without a look at it: two clients then lead until \
-     the next renewal; move all clients to Leasehold, and to its own table";
+const OVERWRITTEN: &str = "a client of spindle that found the lock free just before we took it, or was stopped between its two writes, overwrites our lease: two \
+     clients then lead until the next renewal; move all clients to Leasehold, and to its own table";
 
 impl Inner {
     pub(super) async fn check(&self) -> Result<Health> {
@@ -73,7 +73,7 @@ impl Inner {
         if usize::try_from(number("known")?) != Ok(COLUMNS.len()) || number("stamped")? == 0 {
             return Err(Error::incompatible(format!(
                 "the table {table} is not one of spindle v2: it must have the columns name and writer of STRING(MAX), and heartbeat and \
-                 token of TIMESTAMP with allow_commit_timestamp; name another by the option table"
+                 token of TIMESTAMP, token with allow_commit_timestamp; name another by the option table"
             )));
         }
         Ok((number("now")?, true))

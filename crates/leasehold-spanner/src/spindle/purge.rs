@@ -89,7 +89,16 @@ impl Inner {
             }
         }
         let mut batches = 0;
-        while batches < BATCHES && self.purge_claims(prefix, until).await? {
+        while batches < BATCHES {
+            let purged = self.purge_claims(prefix, until).await;
+            let has_acted = batches > 0 || !reply.removed.is_empty();
+            let is_more = purged.map_err(|e| match has_acted {
+                true => e.with_effect(Effect::Unknown),
+                false => e,
+            })?;
+            if !is_more {
+                break;
+            }
             batches += 1;
         }
         reply.more |= batches == BATCHES;

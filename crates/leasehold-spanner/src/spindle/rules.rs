@@ -208,7 +208,9 @@ fn claim(table: &TableName, name: &str, passed: Option<&str>, now: Now) -> Resul
         Some(passed) if passed == name => Mutation::new_insert_or_update_builder(table.as_str()),
         _ => Mutation::new_insert_builder(table.as_str()),
     };
-    Ok(row.set("name").to(name).set("heartbeat").to(timestamp(now.boot)?).build())
+    // Spanner takes no time that its own clock has not reached yet.
+    let age = timestamp(now.boot.saturating_sub(MARGIN))?;
+    Ok(row.set("name").to(name).set("heartbeat").to(age).build())
 }
 
 /// Ends a lease: without a heartbeat a lock is free, for a client of spindle too.

@@ -91,10 +91,9 @@ impl Statements {
                  AND COLUMN_NAME = 'token' AND OPTION_NAME = 'allow_commit_timestamp' AND OPTION_VALUE = 'TRUE') AS stamped"
             ),
             hazards: format!(
-                "SELECT (SELECT MIN(FORMAT('%T and %T', a.name, l.name)) FROM {locks} AS l JOIN `{name}` AS a \
-                 ON a.name IN ({above}) WHERE a.token IS NOT NULL) AS neighbours, \
-                 (SELECT MIN(c.name) FROM (SELECT * FROM `{name}` WHERE token IS NULL AND heartbeat IS NULL LIMIT {LOOK_AT}) AS c \
-                 WHERE {any_foreign}) AS stranger"
+                "SELECT (SELECT MIN(FORMAT('%T and %T', a.name, l.name)) FROM {locks} AS l CROSS JOIN UNNEST(ARRAY({above})) AS beginning \
+                 JOIN@{{JOIN_METHOD=APPLY_JOIN}} `{name}` AS a ON a.name = beginning WHERE a.token IS NOT NULL) AS neighbours, \
+                 (SELECT MIN(c.name) FROM (SELECT * FROM `{name}` LIMIT {LOOK_AT}) AS c WHERE {any_foreign}) AS stranger"
             ),
             create: include_str!("create.sql")
                 .replace("{table}", &format!("`{name}`"))

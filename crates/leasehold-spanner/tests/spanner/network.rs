@@ -9,8 +9,8 @@ use leasehold_core::{
     RenewRequest, Store, Ttl,
 };
 use leasehold_spanner::SpindleConfig;
-use leasehold_testkit::fails_within;
 use leasehold_testkit::spanner::Emulator;
+use leasehold_testkit::{fails_within, until};
 
 use super::{LIMIT, config, key, token_of};
 
@@ -149,6 +149,22 @@ pub(super) async fn a_dead_connection_stops_nobody_longer_than_one_limit() {
         }
         let reply = behind.store.acquire(&request).await.unwrap();
         assert!(matches!(reply, AcquireReply::Granted(_)), "{reply:?}");
+    })
+    .await;
+}
+
+pub(super) async fn the_clock_is_read_again_after_a_statement_that_took_long() {
+    each_format(async |behind| {
+        let held = behind.hold("a").await;
+        let count = async || {
+            let before = behind.proxy.exchanges();
+            behind.store.renew(&renewal(&held)).await.unwrap();
+            behind.proxy.exchanges() - before
+        };
+        behind.proxy.set(Fault::Delay(Duration::from_millis(60)));
+        assert_eq!(count().await, 3, "the statement, the clock, the commit");
+        behind.proxy.set(Fault::None);
+        until(async || count().await == 2).await;
     })
     .await;
 }

@@ -237,6 +237,26 @@ pub(super) async fn a_heartbeat_of_a_deposed_leader_costs_us_nothing() {
     assert_eq!(go.round().await.unwrap(), Round::Follows);
 }
 
+pub(super) async fn a_deposed_leader_revives_no_lease_that_was_released_or_evicted() {
+    let table = Table::new().await;
+    let go = table.go("job", "web 1").await;
+    for is_evicted in [false, true] {
+        let held = table.hold("job").await;
+        if is_evicted {
+            let target = EvictTarget::of(&table.records(Filter::default()).await[0]);
+            table.store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
+        } else {
+            table.release(&held, None).await;
+        }
+        go.heartbeat().await.unwrap();
+        let renewed = table.renew(&held).await;
+        assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Gone))), "{renewed:?}");
+        let [record] = &table.records(Filter::default()).await[..] else { panic!("a heartbeat") };
+        assert_eq!(record.id, None);
+        table.write("UPDATE locktable SET heartbeat = NULL WHERE TRUE").await;
+    }
+}
+
 pub(super) async fn a_token_that_changed_under_us_is_lost_at_the_next_renewal() {
     let table = Table::new().await;
     let mut go = table.go("job", "web 1").await;
@@ -259,6 +279,23 @@ pub(super) async fn a_token_that_changed_under_us_is_lost_at_the_next_renewal() 
     assert!(matches!(table.renew(&held).await, RenewOutcome::Lost(Some(LostReason::Gone))));
     assert!(matches!(table.release(&held, None).await, ReleaseOutcome::NotHeld));
     assert!(go.has_lock().await.unwrap(), "what we do afterwards changes nothing of its lease");
+}
+
+pub(super) async fn a_client_that_looked_before_us_and_reads_our_token_overwrites_us() {
+    let table = Table::new().await;
+    for is_first in [true, false] {
+        let name = if is_first { "first" } else { "job" };
+        if !is_first {
+            table.release(&table.hold(name).await, None).await;
+        }
+        let mut go = table.go(name, "web 1").await;
+        assert!(go.check().await.unwrap().0.is_none(), "it has found the lock free");
+        let held = table.hold(name).await;
+        // Its insert fails, and it claims the token that it then reads: ours.
+        assert_eq!(go.attempt().await.unwrap(), Round::Attempted);
+        assert!(go.has_lock().await.unwrap(), "two clients lead: nothing of ours can prevent it");
+        assert!(matches!(table.renew(&held).await, RenewOutcome::Lost(Some(LostReason::Gone))));
+    }
 }
 
 pub(super) async fn our_claim_row_stops_a_client_that_read_the_token_before_us() {
@@ -308,6 +345,15 @@ pub(super) async fn names_that_spindle_confuses_are_refused() {
             text.contains(&format!("{held:?}")) && text.contains(&format!("{asked:?}")),
             "{text}"
         );
+    }
+    // Also locks that are there, because a client of spindle has added them.
+    for lock in ["x", "x_y"] {
+        let token = "PENDING_COMMIT_TIMESTAMP()";
+        table.write(&format!("INSERT locktable (name, token) VALUES ('{lock}', {token})")).await;
+    }
+    for lock in ["x", "x_y"] {
+        let error = table.store.acquire(&request(lock)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
     for quoted in ["o'neil", "a\\b"] {
         let error = table.store.acquire(&request(quoted)).await.unwrap_err();

@@ -14,6 +14,9 @@ use twox_hash::XxHash64;
 pub const TABLE: &str = "CREATE TABLE locktable (name STRING(MAX) NOT NULL, heartbeat TIMESTAMP OPTIONS (allow_commit_timestamp=true), \
                          token TIMESTAMP OPTIONS (allow_commit_timestamp=true), writer STRING(MAX)) PRIMARY KEY (name)";
 
+/// The text of a token that is null.
+const NO_TOKEN: &str = "0001-01-01T00:00:00Z";
+
 /// A `Spindle` on the table `locktable`.
 pub struct Spindle {
     client: DatabaseClient,
@@ -64,13 +67,25 @@ impl Spindle {
             self.leads = 0;
             return Ok(Round::Follows);
         }
+        self.attempt().await
+    }
+
+    /// What it does once it has found the lock free, without another look at the heartbeat.
+    pub async fn attempt(&mut self) -> Result<Round> {
         if self.is_initial {
             if self.insert().await {
                 return Ok(Round::Attempted);
             }
             self.is_initial = false;
         }
-        match self.claim(token).await {
+        let row = self.row("token").await?;
+        let token = row.map(|row| row.get::<Option<Timestamp>>("token")).transpose()?;
+        let text = match token {
+            None => String::new(),
+            Some(None) => NO_TOKEN.to_owned(),
+            Some(Some(token)) => String::from(token),
+        };
+        match self.claim_by_text(&text).await {
             None => Ok(Round::Failed),
             Some(new) => {
                 self.update(new).await?;
@@ -99,7 +114,10 @@ impl Spindle {
 
     /// Its first transaction of a takeover: the claim row. Returns when it was committed.
     pub async fn claim(&mut self, token: Option<Timestamp>) -> Option<Timestamp> {
-        let text = token.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), String::from);
+        self.claim_by_text(&token.map_or_else(|| NO_TOKEN.to_owned(), String::from)).await
+    }
+
+    async fn claim_by_text(&self, text: &str) -> Option<Timestamp> {
         let hash = XxHash64::oneshot(0, text.as_bytes());
         self.write(format!("insert locktable (name) values ('{}_{hash}')", self.name)).await.ok()
     }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use front_end::capability_table;
 use leasehold::Locker;
-use leasehold_testkit::spanner::Emulator;
+use leasehold_testkit::spanner::{Emulator, Runtime};
 use leasehold_testkit::spanner_tests;
 
 fn main() -> ExitCode {
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         [
             election_chaos::five_candidates_on_spanner,
             election_chaos::five_candidates_on_spindle,
+            a_caller_without_async_holds_and_releases,
         ]
     )
 }
@@ -64,4 +65,16 @@ async fn the_page_of_the_stores_has_their_capabilities() {
         columns.push((name, locks.capabilities()));
     }
     capability_table::compare(&columns);
+}
+
+/// The driver's futures are large: the thread of the blocking API has the stack for them.
+fn a_caller_without_async_holds_and_releases() {
+    let emulator = Runtime::new().unwrap().block_on(Emulator::start()).unwrap();
+    for url in [emulator.url(), emulator.spindle_url()] {
+        let locks = leasehold::blocking::Locker::connect_unchecked(&url).unwrap();
+        locks.prepare().unwrap();
+        let guard = locks.lock("job").take().unwrap();
+        guard.renew().unwrap();
+        guard.release().unwrap();
+    }
 }
