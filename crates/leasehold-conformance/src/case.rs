@@ -3,11 +3,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{
-    Capabilities, Effect, Error, ErrorKind, EvictRequest, FencingToken, Filter, LeaseId, Mode,
-    ReleaseRequest, RenewRequest, Store, Ttl,
+    Capabilities, Effect, Error, ErrorKind, EvictRequest, FencingToken, Filter, Granted, LeaseId,
+    Mode, ReleaseRequest, RenewRequest, Store, Ttl,
 };
 
-use crate::attempt::{all_of, at_most, key};
+use crate::attempt::{Attempt, all_of, at_most, key};
+use crate::client::Client;
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Ended, Failure, Reports, Result};
@@ -96,11 +97,11 @@ impl Need {
         let before = fixture.observe().await?;
         let lacking = match self {
             Self::Shared => {
-                unsupported(&client.reject(&fixture.shared("job")).await?)?;
+                unsupported(&reject(client, &fixture.shared("job")).await?)?;
                 "shared locks"
             }
             Self::SharedLimit => {
-                unsupported(&client.reject(&fixture.one("job", at_most(2))).await?)?;
+                unsupported(&reject(client, &fixture.one("job", at_most(2))).await?)?;
                 "limit on shared holders"
             }
             Self::MaxHolders => {
@@ -108,7 +109,7 @@ impl Need {
             }
             Self::ManyKeys => {
                 let both = fixture.attempt(all_of(&["a", "b"], Mode::Exclusive));
-                unsupported(&client.reject(&both).await?)?;
+                unsupported(&reject(client, &both).await?)?;
                 "leases of several keys"
             }
             Self::Never => {
@@ -124,70 +125,70 @@ impl Need {
             }
             Self::Tokens => {
                 let lease = fixture.exclusive("job");
-                let granted = client.grant(&lease).await?;
+                let granted = grant(client, &lease).await?;
                 ensure_eq!(granted.token, None, "the token of a store that has none");
-                client.released(&lease).await?;
+                released(client, &lease).await?;
                 "tokens"
             }
             Self::Raise => {
                 let lease = fixture.exclusive("job");
-                let granted = client.grant(&lease).await?;
+                let granted = grant(client, &lease).await?;
                 let token = FencingToken::new(FencingToken::MAX)?;
                 let raised = lease.renewal(lease.term).with_token_raised_to(token);
                 let request = RenewRequest::new(vec![raised]);
                 unsupported(&rejected(client.store().renew(&request).await)?)?;
                 let confirmed = client.confirm(&lease).await?;
                 ensure_eq!(confirmed.token, granted.token, "the token after a refused raise");
-                client.released(&lease).await?;
+                released(client, &lease).await?;
                 "tokens that can be raised"
             }
             Self::Notifications => {
                 let keys = [key("job")];
                 let mut wakeups = client.store().subscribe(&keys).await?;
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
-                client.released(&lease).await?;
+                grant(client, &lease).await?;
+                released(client, &lease).await?;
                 let woken = wakeups.next().now_or_never();
                 ensure!(woken.is_none(), "a store without wake-ups woke for {woken:?}");
                 "wake-ups"
             }
             Self::ComparesTokens => {
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
+                grant(client, &lease).await?;
                 let other = FencingToken::new(1).expect("it is in range");
                 client
                     .release_all(ReleaseRequest::new(vec![lease.ending().with_token(other)]))
                     .await?;
-                client.not_held(&lease).await?;
+                not_held(client, &lease).await?;
                 "comparison of tokens"
             }
             Self::ReportsExpired => {
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
+                grant(client, &lease).await?;
                 fixture.pass(11).await;
-                client.not_held(&lease).await?;
+                not_held(client, &lease).await?;
                 "memory of expired leases"
             }
             Self::Margin => {
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
+                grant(client, &lease).await?;
                 fixture.pass(10).await;
                 let next = fixture.exclusive("job");
-                client.grant(&next).await?;
-                client.released(&next).await?;
+                grant(client, &next).await?;
+                released(client, &next).await?;
                 "margin"
             }
             Self::AnyId => {
                 let id = LeaseId::foreign(&[0xff])?;
-                unsupported(&client.reject(&fixture.exclusive("job").with_id(&id)).await?)?;
+                unsupported(&reject(client, &fixture.exclusive("job").with_id(&id)).await?)?;
                 "lease ids of any bytes"
             }
             Self::AnyKey => {
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
-                unsupported(&client.reject(&fixture.exclusive("job_x")).await?)?;
-                unsupported(&client.reject(&fixture.exclusive("'")).await?)?;
-                client.released(&lease).await?;
+                grant(client, &lease).await?;
+                unsupported(&reject(client, &fixture.exclusive("job_x")).await?)?;
+                unsupported(&reject(client, &fixture.exclusive("'")).await?)?;
+                released(client, &lease).await?;
                 "keys of any text"
             }
             Self::ReportsGroup => return Ok(format!("{name} does not report groups")),
@@ -200,8 +201,8 @@ impl Need {
             Self::QuietReleases => return Ok(format!("{name} wakes waiters at every change")),
             Self::Forgetting => {
                 let lease = fixture.exclusive("job");
-                client.grant(&lease).await?;
-                client.released(&lease).await?;
+                grant(client, &lease).await?;
+                released(client, &lease).await?;
                 let before = fixture.observe().await?;
                 if fixture.wall_micros().is_some() {
                     fixture.pass_for(Duration::from_secs(1_000 * 24 * 60 * 60)).await;
@@ -277,6 +278,34 @@ macro_rules! cases {
             }),+]
         }
     };
+}
+
+// Boxed: the futures of all features together are too large for the stack of a thread.
+
+#[track_caller]
+fn grant<'a, S: Store>(
+    client: &'a Client<S>,
+    attempt: &'a Attempt,
+) -> BoxFuture<'a, Result<Granted>> {
+    client.grant(attempt).boxed()
+}
+
+#[track_caller]
+fn reject<'a, S: Store>(
+    client: &'a Client<S>,
+    attempt: &'a Attempt,
+) -> BoxFuture<'a, Result<Error>> {
+    client.reject(attempt).boxed()
+}
+
+#[track_caller]
+fn released<'a, S: Store>(client: &'a Client<S>, attempt: &'a Attempt) -> BoxFuture<'a, Result> {
+    client.released(attempt).boxed()
+}
+
+#[track_caller]
+fn not_held<'a, S: Store>(client: &'a Client<S>, attempt: &'a Attempt) -> BoxFuture<'a, Result> {
+    client.not_held(attempt).boxed()
 }
 
 /// Opens a client behind proxies; without a network between clients and state the case ends here.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use google_cloud_spanner::Error as Failure;
 use google_cloud_spanner::client::DatabaseClient;
@@ -15,6 +16,9 @@ use crate::error;
 /// Connects to the database.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, Result<DatabaseClient>> + Send + Sync>;
 
+/// After how long a client may be replaced although it has answered others: one of its channels may be dead.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// The driver's client, which is replaced after a request without an answer: the driver does not notice by itself that a connection is
 /// dead, and would use it until the operating system gives it up. Cheap to clone; clones share the client.
 #[derive(Clone)]
@@ -25,6 +29,8 @@ pub(crate) struct Sender {
     retired: Arc<AtomicU64>,
     /// When Spanner last answered.
     answered: Arc<AtomicU64>,
+    /// When a client was last retired.
+    replaced: Arc<AtomicU64>,
     clock: Arc<SystemClock>,
     lanes: Arc<Semaphore>,
 }
@@ -38,8 +44,15 @@ impl Sender {
     /// Connects. At most so many transactions are under way, with those of others that share `lanes`.
     pub(crate) async fn new(connect: Connect, lanes: Arc<Semaphore>) -> Result<Self> {
         let connection = Arc::new(Mutex::new(Connection { number: 0, client: connect().await? }));
-        let (retired, answered) = (Arc::default(), Arc::default());
-        Ok(Self { connection, connect, retired, answered, clock: Arc::default(), lanes })
+        Ok(Self {
+            connection,
+            connect,
+            retired: Arc::default(),
+            answered: Arc::default(),
+            replaced: Arc::default(),
+            clock: Arc::default(),
+            lanes,
+        })
     }
 
     /// A place for a transaction; `None` if there is none in time.
@@ -72,15 +85,20 @@ impl Sender {
     }
 
     /// Judges the client of this number by a request that began then, and has ended with or without a failure, or not in time.
-    /// A client that has answered another request meanwhile is not dead: Spanner is slow.
+    /// If the client has answered another request meanwhile, either Spanner is slow or one channel of several is dead: it is replaced,
+    /// but not all the time.
     pub(crate) fn judge(&self, number: u64, begun: u64, ended: Option<Option<&Failure>>) {
         let is_dead = match ended {
             Some(None) => false,
             Some(Some(failure)) if error::is_session_gone(failure) => true,
             Some(Some(failure)) if !error::is_unanswered(failure) => false,
-            _ => self.answered.load(Ordering::Relaxed) < begun,
+            _ => {
+                let again_from = self.replaced.load(Ordering::Relaxed) + micros_up(AGAIN_AFTER);
+                self.answered.load(Ordering::Relaxed) < begun || again_from < self.micros()
+            }
         };
         if is_dead {
+            self.replaced.fetch_max(self.micros(), Ordering::Relaxed);
             self.retired.fetch_max(number + 1, Ordering::Relaxed);
         } else if matches!(ended, Some(None)) {
             self.note_answer();

@@ -15,12 +15,16 @@ use leasehold_testkit::until;
 
 use super::{config, key, token_of};
 
-/// Of every client; spindle has no shorter one.
-const DURATION: Duration = Duration::from_secs(1);
+/// Of every client, longer than a busy machine needs for what a test does within a term.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Of every client where a test waits for the end of a term; spindle has no shorter one.
+const SHORT: Duration = Duration::from_secs(1);
 
 struct Table {
     emulator: Emulator,
     store: SpindleStore,
+    duration: Duration,
 }
 
 /// A lease of a key, as its holder knows it.
@@ -30,24 +34,30 @@ struct Held {
 }
 
 impl Table {
-    async fn new() -> Self {
+    async fn new(duration: Duration) -> Self {
         let emulator = Emulator::start().await.unwrap();
-        let store = Self::config(&emulator).connect().await.unwrap();
-        Self { emulator, store }
+        let store = Self::config(&emulator, duration).connect().await.unwrap();
+        Self { emulator, store, duration }
     }
 
-    fn config(emulator: &Emulator) -> SpindleConfig {
+    fn config(emulator: &Emulator, duration: Duration) -> SpindleConfig {
         let spanner = config(emulator).table("locktable").timeout(Duration::from_secs(30));
-        SpindleConfig::new(spanner).duration(DURATION)
+        SpindleConfig::new(spanner).duration(duration)
     }
 
     /// The store of another process.
     async fn other(&self) -> SpindleStore {
-        Self::config(&self.emulator).connect().await.unwrap()
+        Self::config(&self.emulator, self.duration).connect().await.unwrap()
     }
 
     async fn go(&self, name: &str, id: &str) -> Spindle {
-        Spindle::new(self.emulator.client().await.unwrap(), name, id, 1_000)
+        let duration = i64::try_from(self.duration.as_millis()).unwrap();
+        Spindle::new(self.emulator.client().await.unwrap(), name, id, duration)
+    }
+
+    fn request(&self, name: &str) -> AcquireRequest {
+        let claims = Claims::one(key(name), Mode::Exclusive);
+        AcquireRequest::new(LeaseId::mint().unwrap(), claims, Ttl::new(self.duration).unwrap())
     }
 
     /// A client of spindle that leads.
@@ -59,13 +69,13 @@ impl Table {
     }
 
     async fn hold(&self, name: &str) -> Held {
-        let request = request(name);
+        let request = self.request(name);
         let token = token_of(self.store.acquire(&request).await.unwrap());
         Held { request, token }
     }
 
     async fn refuse(&self, name: &str) -> Refused {
-        match self.store.acquire(&request(name)).await.unwrap() {
+        match self.store.acquire(&self.request(name)).await.unwrap() {
             AcquireReply::Refused(refused) => refused,
             AcquireReply::Granted(granted) => panic!("{granted:?}"),
         }
@@ -73,7 +83,7 @@ impl Table {
 
     async fn renew(&self, held: &Held) -> RenewOutcome {
         let (id, claims) = (held.request.id().clone(), held.request.claims().clone());
-        let entry = RenewEntry::extend(id, claims, Ttl::new(DURATION).unwrap());
+        let entry = RenewEntry::extend(id, claims, Ttl::new(self.duration).unwrap());
         self.store.renew(&RenewRequest::new(vec![entry])).await.unwrap().leases.remove(0)
     }
 
@@ -113,17 +123,12 @@ impl Table {
     }
 }
 
-fn request(name: &str) -> AcquireRequest {
-    let claims = Claims::one(key(name), Mode::Exclusive);
-    AcquireRequest::new(LeaseId::mint().unwrap(), claims, Ttl::new(DURATION).unwrap())
-}
-
 fn name(text: &str) -> GroupName {
     GroupName::new(text).unwrap()
 }
 
 pub(super) async fn a_client_of_spindle_waits_for_our_lease_and_its_margin() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     table.hold("job").await;
     let heartbeat = table.heartbeat("job").await;
     let mut go = table.go("job", "web 1").await;
@@ -135,15 +140,15 @@ pub(super) async fn a_client_of_spindle_waits_for_our_lease_and_its_margin() {
 }
 
 pub(super) async fn we_wait_for_a_leader_of_spindle_and_its_margin() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     let go = table.leader("job", "web 1").await;
     let refused = table.refuse("job").await;
     let RefusalReason::Held(Some(holder)) = &refused.why else { panic!("{refused:?}") };
     assert_eq!((&holder.group, &holder.id), (&Some(name("web 1")), &None));
     let after = refused.retry_after.unwrap();
-    assert!(after > DURATION && after <= 2 * DURATION, "{after:?}");
+    assert!(after > SHORT && after <= 2 * SHORT, "{after:?}");
     let heartbeat = table.heartbeat("job").await;
-    let request = request("job");
+    let request = table.request("job");
     let mut granted = None;
     until(async || {
         let reply = table.store.acquire(&request).await.unwrap();
@@ -157,7 +162,7 @@ pub(super) async fn we_wait_for_a_leader_of_spindle_and_its_margin() {
 }
 
 pub(super) async fn a_release_frees_the_lock_at_once_for_both() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let held = table.hold("job").await;
     assert!(matches!(table.release(&held, None).await, ReleaseOutcome::Released));
     assert!(matches!(table.release(&held, None).await, ReleaseOutcome::NotHeld));
@@ -169,7 +174,7 @@ pub(super) async fn a_release_frees_the_lock_at_once_for_both() {
 }
 
 pub(super) async fn a_token_is_the_time_of_its_commit_and_a_heartbeat_lies_back() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let mut last = 0;
     for _ in 0..3 {
         let held = table.hold("job").await;
@@ -187,7 +192,7 @@ pub(super) async fn a_token_is_the_time_of_its_commit_and_a_heartbeat_lies_back(
 }
 
 pub(super) async fn a_shorter_term_is_a_heartbeat_that_lies_further_back() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     let claims = Claims::one(key("job"), Mode::Exclusive);
     let ttl = Ttl::new(Duration::from_millis(200)).unwrap();
     let short = AcquireRequest::new(LeaseId::mint().unwrap(), claims.clone(), ttl);
@@ -202,7 +207,7 @@ pub(super) async fn a_shorter_term_is_a_heartbeat_that_lies_further_back() {
 }
 
 pub(super) async fn an_acquire_whose_reply_was_lost_finds_its_own_grant() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let held = table.hold("job").await;
     let AcquireReply::Granted(again) = table.other().await.acquire(&held.request).await.unwrap()
     else {
@@ -212,9 +217,9 @@ pub(super) async fn an_acquire_whose_reply_was_lost_finds_its_own_grant() {
 }
 
 pub(super) async fn a_kept_lock_is_shown_and_not_renewed() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let held = table.hold("job").await;
-    let kept = table.release(&held, Some(Duration::from_millis(900))).await;
+    let kept = table.release(&held, Some(LONG / 2)).await;
     assert!(matches!(kept, ReleaseOutcome::Kept(_)), "{kept:?}");
     let [record] = &table.records(Filter::default()).await[..] else { panic!("one lock is kept") };
     assert!(record.kept);
@@ -225,7 +230,7 @@ pub(super) async fn a_kept_lock_is_shown_and_not_renewed() {
 }
 
 pub(super) async fn a_heartbeat_of_a_deposed_leader_costs_us_nothing() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let mut go = table.leader("job", "web 1").await;
     let target = EvictTarget::of(&table.records(Filter::default()).await[0]);
     let evicted = table.store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
@@ -238,7 +243,7 @@ pub(super) async fn a_heartbeat_of_a_deposed_leader_costs_us_nothing() {
 }
 
 pub(super) async fn a_deposed_leader_revives_no_lease_that_was_released_or_evicted() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let go = table.go("job", "web 1").await;
     for is_evicted in [false, true] {
         let held = table.hold("job").await;
@@ -258,14 +263,14 @@ pub(super) async fn a_deposed_leader_revives_no_lease_that_was_released_or_evict
 }
 
 pub(super) async fn a_token_that_changed_under_us_is_lost_at_the_next_renewal() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     let mut go = table.go("job", "web 1").await;
     table.release(&table.hold("job").await, None).await;
     // It was stopped between its two writes.
     let token = go.check().await.unwrap().1;
     let new = go.claim(token).await.unwrap();
     let held = {
-        let request = request("job");
+        let request = table.request("job");
         until(async || {
             matches!(table.store.acquire(&request).await.unwrap(), AcquireReply::Granted(_))
         })
@@ -282,7 +287,7 @@ pub(super) async fn a_token_that_changed_under_us_is_lost_at_the_next_renewal() 
 }
 
 pub(super) async fn a_client_that_looked_before_us_and_reads_our_token_overwrites_us() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     for is_first in [true, false] {
         let name = if is_first { "first" } else { "job" };
         if !is_first {
@@ -299,7 +304,7 @@ pub(super) async fn a_client_that_looked_before_us_and_reads_our_token_overwrite
 }
 
 pub(super) async fn our_claim_row_stops_a_client_that_read_the_token_before_us() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     table.release(&table.hold("job").await, None).await;
     let mut go = table.go("job", "web 1").await;
     let token = go.check().await.unwrap().1;
@@ -314,7 +319,7 @@ pub(super) async fn our_claim_row_stops_a_client_that_read_the_token_before_us()
 }
 
 pub(super) async fn a_claim_without_an_update_blocks_us_for_the_duration_and_the_margin() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     table.release(&table.hold("job").await, None).await;
     let mut go = table.go("job", "web 1").await;
     let token = go.check().await.unwrap().1;
@@ -323,9 +328,12 @@ pub(super) async fn a_claim_without_an_update_blocks_us_for_the_duration_and_the
     let begun = table.now().await;
     let refused = table.refuse("job").await;
     assert!(matches!(refused.why, RefusalReason::Held(None)), "{refused:?}");
-    assert_eq!(refused.retry_after, Some(2 * DURATION));
+    assert_eq!(refused.retry_after, Some(2 * SHORT));
     until(async || {
-        matches!(table.store.acquire(&request("job")).await.unwrap(), AcquireReply::Granted(_))
+        matches!(
+            table.store.acquire(&table.request("job")).await.unwrap(),
+            AcquireReply::Granted(_)
+        )
     })
     .await;
     assert!(table.now().await - begun >= 2_000_000);
@@ -335,10 +343,10 @@ pub(super) async fn a_claim_without_an_update_blocks_us_for_the_duration_and_the
 }
 
 pub(super) async fn names_that_spindle_confuses_are_refused() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     for (held, asked) in [("a_b", "a"), ("c", "c_d"), ("e", "e_f_g"), ("h_", "h")] {
         table.hold(held).await;
-        let error = table.store.acquire(&request(asked)).await.unwrap_err();
+        let error = table.store.acquire(&table.request(asked)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let text = error.to_string();
         assert!(
@@ -352,11 +360,11 @@ pub(super) async fn names_that_spindle_confuses_are_refused() {
         table.write(&format!("INSERT locktable (name, token) VALUES ('{lock}', {token})")).await;
     }
     for lock in ["x", "x_y"] {
-        let error = table.store.acquire(&request(lock)).await.unwrap_err();
+        let error = table.store.acquire(&table.request(lock)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
     for quoted in ["o'neil", "a\\b"] {
-        let error = table.store.acquire(&request(quoted)).await.unwrap_err();
+        let error = table.store.acquire(&table.request(quoted)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
     table.hold("ab").await;
@@ -364,13 +372,13 @@ pub(super) async fn names_that_spindle_confuses_are_refused() {
 }
 
 pub(super) async fn other_generations_of_spindle_are_refused() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     table.release(&table.hold("job").await, None).await;
     let now = table.now().await;
     for claim in ["job_2026-11-21T06:57:38.797585Z".to_owned(), format!("job_{now}000")] {
         table.write(&format!("INSERT locktable (name) VALUES ('{claim}')")).await;
         let other = table.other().await;
-        for error in [other.acquire(&request("job")).await.err(), other.check().await.err()] {
+        for error in [other.acquire(&table.request("job")).await.err(), other.check().await.err()] {
             let error = error.unwrap();
             assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
             assert!(error.to_string().contains(&claim), "{error}");
@@ -381,7 +389,7 @@ pub(super) async fn other_generations_of_spindle_are_refused() {
 }
 
 pub(super) async fn a_check_names_what_the_table_does_not_show() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     for lock in ["job", "job_x", "other"] {
         let token = "PENDING_COMMIT_TIMESTAMP()";
         table.write(&format!("INSERT locktable (name, token) VALUES ('{lock}', {token})")).await;
@@ -389,23 +397,23 @@ pub(super) async fn a_check_names_what_the_table_does_not_show() {
     let health = table.store.check().await.unwrap();
     assert_eq!((health.level, health.schema), (Level::BestEffort, Some(2)));
     let hazards = health.hazards.join("\n");
-    for part in ["\"job_x\"", "\"job\"", "1s", "stopped between its two writes"] {
+    for part in ["\"job_x\"", "\"job\"", "20s", "stopped between its two writes"] {
         assert!(hazards.contains(part), "{part} in {hazards}");
     }
     assert!(!hazards.contains("other\""), "{hazards}");
 }
 
 pub(super) async fn the_table_is_created_when_asked_and_another_one_refused() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let spanner = |name: &str| config(&table.emulator).table(name);
-    let new = SpindleConfig::new(spanner("elections")).connect().await.unwrap();
+    let new = SpindleConfig::new(spanner("elections")).duration(LONG).connect().await.unwrap();
     assert_eq!(new.check().await.unwrap().schema, None);
-    let error = new.acquire(&request("job")).await.unwrap_err();
+    let error = new.acquire(&table.request("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     new.prepare().await.unwrap();
     new.prepare().await.unwrap();
     assert_eq!(new.check().await.unwrap().schema, Some(2));
-    assert!(matches!(new.acquire(&request("job")).await.unwrap(), AcquireReply::Granted(_)));
+    assert!(matches!(new.acquire(&table.request("job")).await.unwrap(), AcquireReply::Granted(_)));
     let other = SpindleConfig::new(spanner("clock")).connect().await.unwrap();
     let error = other.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
@@ -415,7 +423,7 @@ pub(super) async fn the_table_is_created_when_asked_and_another_one_refused() {
 }
 
 pub(super) async fn old_claim_rows_of_ours_go_in_batches_and_no_others() {
-    let table = Table::new().await;
+    let table = Table::new(LONG).await;
     let held = table.hold("job").await;
     let age = "TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 2 DAY)";
     table
@@ -438,7 +446,7 @@ pub(super) async fn old_claim_rows_of_ours_go_in_batches_and_no_others() {
 }
 
 pub(super) async fn a_purge_frees_the_locks_of_the_dead_and_deletes_no_row() {
-    let table = Table::new().await;
+    let table = Table::new(SHORT).await;
     table.hold("job").await;
     let purge = EvictRequest::expired(Filter::default());
     assert!(table.store.evict(&purge).await.unwrap().removed.is_empty());

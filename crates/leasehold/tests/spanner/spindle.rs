@@ -15,7 +15,12 @@ use leasehold_testkit::{in_time, until};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+/// Of leaders whose end a test awaits.
 const TTL: Duration = Duration::from_secs(1);
+
+/// Of others, in seconds: longer than a busy machine needs for what a test does meanwhile.
+const LONG: u64 = 20;
+const LONG_TTL: Duration = Duration::from_secs(LONG);
 
 /// A table on an emulator.
 struct Table<'e> {
@@ -32,7 +37,7 @@ impl Table<'_> {
 
     /// A leader in a process of its own.
     async fn leader(&self, name: &str) -> Leadership {
-        in_time(self.locks().await.election(name).ttl(TTL).campaign()).await.unwrap()
+        in_time(self.locks().await.election(name).ttl(LONG_TTL).campaign()).await.unwrap()
     }
 
     /// A leader that dies at once: the leader of a name holds its lock.
@@ -43,7 +48,7 @@ impl Table<'_> {
 
     /// A try that does not wait.
     async fn is_held(&self, name: &str) -> bool {
-        let campaign = self.locks().await.election(name).ttl(TTL).wait(Wait::No).campaign();
+        let campaign = self.locks().await.election(name).ttl(LONG_TTL).wait(Wait::No).campaign();
         match campaign.await {
             Ok(leadership) => {
                 leadership.resign().await.unwrap();
@@ -79,10 +84,10 @@ async fn each_table(seconds: u64, mut test: impl AsyncFnMut(&Table<'_>)) {
 }
 
 pub(crate) async fn spindle_test_lock() {
-    each_table(5, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
         let (cancel, cancelled) = oneshot::channel::<()>();
-        let election = locks.election("lock").candidate_name("me").ttl(5 * TTL);
+        let election = locks.election("lock").candidate_name("me").ttl(LONG_TTL);
         let candidate = election.spawn(async { drop(cancelled.await) }).unwrap();
         let leadership = in_time(candidate.elected()).await.unwrap();
         let status = candidate.status();
@@ -96,7 +101,7 @@ pub(crate) async fn spindle_test_lock() {
 }
 
 pub(crate) async fn spindle_no_run() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let election = table.locks().await.election("lock");
         assert!(election.leader().await.unwrap().is_none());
     })
@@ -104,10 +109,11 @@ pub(crate) async fn spindle_no_run() {
 }
 
 pub(crate) async fn spindle_only_one_of_many_first_candidates_leads() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let locks = join_all((0..8).map(|_| table.locks())).await;
-        let campaigns =
-            locks.iter().map(|locks| locks.election("lock").ttl(TTL).wait(Wait::No).campaign());
+        let campaigns = locks
+            .iter()
+            .map(|locks| locks.election("lock").ttl(LONG_TTL).wait(Wait::No).campaign());
         let (leaders, others): (Vec<_>, Vec<_>) =
             join_all(campaigns).await.into_iter().partition(Result::is_ok);
         assert_eq!((leaders.len(), others.len()), (1, 7));
@@ -120,11 +126,12 @@ pub(crate) async fn spindle_only_one_of_many_first_candidates_leads() {
 }
 
 pub(crate) async fn spindle_an_expired_lease_is_taken_over_exactly_once() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let token = table.dead_leader("lock", TTL).await.token;
         let locks = join_all((0..4).map(|_| table.locks())).await;
-        let campaigns =
-            locks.iter().map(|locks| locks.election("lock").ttl(TTL).wait(4 * TTL).campaign());
+        let campaigns = locks
+            .iter()
+            .map(|locks| locks.election("lock").ttl(LONG_TTL).wait(LONG_TTL / 2).campaign());
         let leaders: Vec<_> =
             join_all(campaigns).await.into_iter().filter_map(Result::ok).collect();
         let [leader] = &leaders[..] else { panic!("{} lead", leaders.len()) };
@@ -134,7 +141,7 @@ pub(crate) async fn spindle_an_expired_lease_is_taken_over_exactly_once() {
 }
 
 pub(crate) async fn spindle_a_paused_old_leader_sees_that_its_token_is_invalid() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let old = table.leader("lock").await;
         let locks = table.locks().await;
         let listed = locks.list(Filter::default()).await.unwrap();
@@ -148,10 +155,11 @@ pub(crate) async fn spindle_a_paused_old_leader_sees_that_its_token_is_invalid()
 }
 
 pub(crate) async fn spindle_when_the_leader_stops_a_successor_follows() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         for dies in [false, true] {
             let locks = table.locks().await;
-            let next = async || in_time(locks.election("lock").ttl(TTL).campaign()).await.unwrap();
+            let next =
+                async || in_time(locks.election("lock").ttl(LONG_TTL).campaign()).await.unwrap();
             let next = if dies {
                 table.dead_leader("lock", TTL).await;
                 next().await
@@ -166,7 +174,7 @@ pub(crate) async fn spindle_when_the_leader_stops_a_successor_follows() {
 }
 
 pub(crate) async fn spindle_lock_package() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let guard = table.locks().await.lock("lock").wait(Wait::Forever).await.unwrap();
         let error = table.locks().await.lock("lock").wait(TTL / 4).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -177,7 +185,7 @@ pub(crate) async fn spindle_lock_package() {
 }
 
 pub(crate) async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         // Somebody's request, dropped at some instant.
         for after in 0..20 {
             let locks = table.locks().await;
@@ -197,7 +205,7 @@ pub(crate) async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge()
 }
 
 pub(crate) async fn spindle_02_a_late_claim_does_not_overwrite_a_living_leader() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         table.leader("lock").await.resign().await.unwrap();
         let client = table.emulator.client().await.unwrap();
         let mut go = Spindle::new(client, "lock", "web 1", 1_000);
@@ -213,8 +221,9 @@ pub(crate) async fn spindle_02_a_late_claim_does_not_overwrite_a_living_leader()
 }
 
 pub(crate) async fn spindle_03_a_deposed_leader_keeps_nobody_elses_lease_alive() {
-    each_table(1, async |table| {
-        let candidate = table.locks().await.election("lock").ttl(TTL).spawn(pending()).unwrap();
+    each_table(LONG, async |table| {
+        let candidate =
+            table.locks().await.election("lock").ttl(LONG_TTL).spawn(pending()).unwrap();
         let deposed = in_time(candidate.elected()).await.unwrap();
         candidate.pause().await.unwrap();
         let dead = table.dead_leader("lock", TTL).await;
@@ -226,7 +235,7 @@ pub(crate) async fn spindle_03_a_deposed_leader_keeps_nobody_elses_lease_alive()
 }
 
 pub(crate) async fn spindle_04_a_campaign_that_is_cancelled_by_a_deadline_renews_nothing() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
         let rule = async {
             let _leadership = locks.election("lock").ttl(TTL).campaign().await.unwrap();
@@ -239,10 +248,10 @@ pub(crate) async fn spindle_04_a_campaign_that_is_cancelled_by_a_deadline_renews
 }
 
 pub(crate) async fn spindle_05_a_try_in_the_instant_of_a_renewal_is_refused() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let (leadership, rival) = (table.leader("lock").await, table.locks().await);
         for _ in 0..20 {
-            let try_once = rival.election("lock").ttl(TTL).wait(Wait::No).campaign();
+            let try_once = rival.election("lock").ttl(LONG_TTL).wait(Wait::No).campaign();
             let (renewed, tried) = tokio::join!(leadership.guard().renew(), try_once);
             renewed.unwrap();
             assert_eq!(tried.unwrap_err().kind(), ErrorKind::Held);
@@ -253,9 +262,10 @@ pub(crate) async fn spindle_05_a_try_in_the_instant_of_a_renewal_is_refused() {
 }
 
 pub(crate) async fn spindle_06_names_that_begin_alike_do_not_affect_each_other() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let short = table.leader("job").await;
-        let long = table.locks().await.election("job_x").ttl(TTL).wait(Wait::No).campaign().await;
+        let long =
+            table.locks().await.election("job_x").ttl(LONG_TTL).wait(Wait::No).campaign().await;
         if table.is_spindle {
             let error = long.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -270,8 +280,8 @@ pub(crate) async fn spindle_06_names_that_begin_alike_do_not_affect_each_other()
 }
 
 pub(crate) async fn spindle_07_a_deleted_record_stops_no_running_candidate() {
-    each_table(1, async |table| {
-        let candidate = table.locks().await.election("lock").ttl(TTL).spawn(pending()).unwrap();
+    each_table(LONG, async |table| {
+        let candidate = table.locks().await.election("lock").ttl(3 * TTL).spawn(pending()).unwrap();
         for _ in 0..3 {
             let leadership = in_time(candidate.elected()).await.unwrap();
             table.delete_everything().await;
@@ -283,10 +293,10 @@ pub(crate) async fn spindle_07_a_deleted_record_stops_no_running_candidate() {
 }
 
 pub(crate) async fn spindle_08_tokens_are_ordered() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let (locks, mut last) = (table.locks().await, None);
         for _ in 0..20 {
-            let leadership = locks.election("lock").ttl(TTL).campaign().await.unwrap();
+            let leadership = locks.election("lock").ttl(LONG_TTL).campaign().await.unwrap();
             assert!(leadership.token() > last);
             last = leadership.token();
             leadership.resign().await.unwrap();
@@ -296,13 +306,13 @@ pub(crate) async fn spindle_08_tokens_are_ordered() {
 }
 
 pub(crate) async fn spindle_09_a_leader_without_its_store_notices_and_steps_down() {
-    each_table(1, async |table| {
-        let candidate = table.locks().await.election("lock").ttl(TTL).spawn(pending()).unwrap();
+    each_table(LONG, async |table| {
+        let candidate = table.locks().await.election("lock").ttl(3 * TTL).spawn(pending()).unwrap();
         in_time(candidate.elected()).await.unwrap();
         let mut transitions = candidate.observe();
         assert!(matches!(transitions.next().await, Some(LeadershipEvent::Gained { .. })));
         table.emulator.pause();
-        let lost = timeout(TTL, transitions.next()).await;
+        let lost = timeout(3 * TTL, transitions.next()).await;
         table.emulator.resume();
         let lost = lost.expect("it notices within its term").unwrap();
         assert!(matches!(lost, LeadershipEvent::Lost(LostReason::StoreUnreachable)), "{lost:?}");
@@ -311,9 +321,9 @@ pub(crate) async fn spindle_09_a_leader_without_its_store_notices_and_steps_down
 }
 
 pub(crate) async fn spindle_10_a_graceful_stop_frees_the_name_at_once_and_nothing_leads_after_it() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let (stop, stopped) = oneshot::channel::<()>();
-        let election = table.locks().await.election("lock").ttl(TTL);
+        let election = table.locks().await.election("lock").ttl(LONG_TTL);
         let candidate = election.spawn(async { drop(stopped.await) }).unwrap();
         in_time(candidate.elected()).await.unwrap();
         drop(stop);
@@ -328,9 +338,9 @@ pub(crate) async fn spindle_10_a_graceful_stop_frees_the_name_at_once_and_nothin
 }
 
 pub(crate) async fn spindle_11_a_slow_round_within_the_term_costs_no_leadership() {
-    each_table(6, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
-        let leadership = locks.election("lock").ttl(6 * TTL).campaign().await.unwrap();
+        let leadership = locks.election("lock").ttl(LONG_TTL).campaign().await.unwrap();
         for _ in 0..2 {
             leadership.guard().renew().await.unwrap();
             table.emulator.pause();
@@ -348,23 +358,23 @@ pub(crate) async fn spindle_11_a_slow_round_within_the_term_costs_no_leadership(
 }
 
 pub(crate) async fn spindle_12_a_candidate_with_a_shorter_ttl_steals_nothing() {
-    each_table(3, async |table| {
-        let token = table.dead_leader("lock", 3 * TTL).await.token;
+    each_table(LONG, async |table| {
+        let token = table.dead_leader("lock", 10 * TTL).await.token;
         let rival = table.locks().await;
         let short = rival.election("lock").ttl(TTL / 10).wait(2 * TTL).campaign().await;
         assert_eq!(short.unwrap_err().kind(), ErrorKind::TimedOut);
-        let short = in_time(rival.election("lock").ttl(TTL).campaign()).await.unwrap();
+        let short = in_time(rival.election("lock").ttl(LONG_TTL).campaign()).await.unwrap();
         assert!(short.token() > token);
     })
     .await;
 }
 
 pub(crate) async fn spindle_13_names_and_ids_are_data() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
         let names = ["it's", "x'); DELETE FROM locktable; --", "a\"b", "%_", "\\", "日本", " lh:"];
         for name in names {
-            let election = locks.election(name).candidate_name(name).ttl(TTL).wait(Wait::No);
+            let election = locks.election(name).candidate_name(name).ttl(LONG_TTL).wait(Wait::No);
             match election.campaign().await {
                 Ok(_leadership) => {
                     let leader = election.leader().await.unwrap().unwrap();
@@ -382,9 +392,9 @@ pub(crate) async fn spindle_13_names_and_ids_are_data() {
 }
 
 pub(crate) async fn spindle_14_is_leader_sends_no_request() {
-    each_table(5, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
-        let leadership = locks.election("lock").ttl(5 * TTL).campaign().await.unwrap();
+        let leadership = locks.election("lock").ttl(LONG_TTL).campaign().await.unwrap();
         table.emulator.pause();
         let leads = (0..1_000).all(|_| leadership.is_leader());
         table.emulator.resume();
@@ -394,11 +404,11 @@ pub(crate) async fn spindle_14_is_leader_sends_no_request() {
 }
 
 pub(crate) async fn spindle_15_an_uncontended_campaign_waits_for_nothing_and_two_are_refused() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         let locks = table.locks().await;
         let (one, other) = tokio::join!(
-            locks.election("lock").ttl(TTL).wait(Wait::No).campaign(),
-            locks.election("lock").ttl(TTL).wait(Wait::No).campaign(),
+            locks.election("lock").ttl(LONG_TTL).wait(Wait::No).campaign(),
+            locks.election("lock").ttl(LONG_TTL).wait(Wait::No).campaign(),
         );
         assert!(one.unwrap().is_leader());
         assert_eq!(other.unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -407,7 +417,7 @@ pub(crate) async fn spindle_15_an_uncontended_campaign_waits_for_nothing_and_two
 }
 
 pub(crate) async fn spindle_16_a_renewal_names_one_lease_and_removes_nothing() {
-    each_table(1, async |table| {
+    each_table(LONG, async |table| {
         for _ in 0..3 {
             table.leader("lock").await.resign().await.unwrap();
         }
