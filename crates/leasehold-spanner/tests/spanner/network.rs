@@ -14,6 +14,9 @@ use leasehold_testkit::{fails_within, until};
 
 use super::{LIMIT, config, key, token_of};
 
+/// Longer than the requests that fail at their limits take together, on a busy machine.
+const TTL: Duration = Duration::from_secs(60);
+
 /// A table behind a proxy.
 struct Behind {
     emulator: Emulator,
@@ -34,7 +37,7 @@ async fn each_format(test: impl AsyncFn(&Behind)) {
             match is_spindle {
                 false => AnyStore::new(config.connect().await.unwrap()),
                 true => {
-                    let config = SpindleConfig::new(config.table("locktable"));
+                    let config = SpindleConfig::new(config.table("locktable")).duration(TTL);
                     AnyStore::new(config.connect().await.unwrap())
                 }
             }
@@ -52,7 +55,7 @@ async fn each_format(test: impl AsyncFn(&Behind)) {
 }
 
 fn request(name: &str) -> AcquireRequest {
-    let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+    let ttl = Ttl::new(TTL).unwrap();
     AcquireRequest::new(LeaseId::mint().unwrap(), Claims::one(key(name), Mode::Exclusive), ttl)
 }
 
@@ -73,7 +76,7 @@ fn ending(held: &AcquireRequest) -> ReleaseRequest {
 }
 
 fn renewal(held: &AcquireRequest) -> RenewRequest {
-    let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+    let ttl = Ttl::new(TTL).unwrap();
     RenewRequest::new(vec![RenewEntry::extend(held.id().clone(), held.claims().clone(), ttl)])
 }
 
