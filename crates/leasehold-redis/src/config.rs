@@ -1,9 +1,10 @@
 mod url;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, table};
+use leasehold_core::{Error, Result};
 use redis::Client;
 
 use crate::cluster::Cluster;
@@ -11,6 +12,7 @@ use crate::connection::{ConnectionOptions, Connections};
 use crate::credentials::Credentials;
 use crate::durability::Statement;
 use crate::endpoint::{Endpoint, Endpoints, Sentinel, opened};
+use crate::inner::MAX_HOLDERS;
 use crate::names::Names;
 use crate::servers::Servers;
 
@@ -30,7 +32,6 @@ pub struct RedisConfig {
     endpoints: Endpoints,
     timeout: Duration,
     prefix: String,
-    forget_after: Option<Duration>,
     quarantine: Option<Duration>,
     durable: bool,
     max_ttl: Option<Duration>,
@@ -38,6 +39,7 @@ pub struct RedisConfig {
     allow_eviction: bool,
     client_name: Option<String>,
     credentials: Credentials,
+    max_holders: NonZeroU32,
 }
 
 impl RedisConfig {
@@ -92,7 +94,6 @@ impl RedisConfig {
             endpoints,
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: String::new(),
-            forget_after: Some(table::FORGET_AFTER),
             quarantine: None,
             durable: false,
             max_ttl: None,
@@ -100,6 +101,7 @@ impl RedisConfig {
             allow_eviction: false,
             client_name: None,
             credentials: Credentials::default(),
+            max_holders: MAX_HOLDERS,
         }
     }
 
@@ -116,14 +118,6 @@ impl RedisConfig {
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None`
-    /// for never.
-    #[must_use]
-    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.forget_after = forget_after;
         self
     }
 
@@ -196,8 +190,16 @@ impl RedisConfig {
         self
     }
 
-    /// The servers, without a connection, and how their keys are named and forgotten.
-    pub(crate) fn servers(self) -> Result<(Servers, Names, Option<Duration>)> {
+    /// Sets the most shared holders of a key, for Leasehold's own tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn max_holders(mut self, most: NonZeroU32) -> Self {
+        self.max_holders = most;
+        self
+    }
+
+    /// The servers, without a connection, how their keys are named, and how many holders one may have.
+    pub(crate) fn servers(self) -> Result<(Servers, Names, NonZeroU32)> {
         self.check()?;
         self.endpoints.provide_tls();
         let in_cluster = matches!(self.endpoints, Endpoints::Cluster(_));
@@ -224,7 +226,7 @@ impl RedisConfig {
             Endpoints::One(endpoint) => Servers::One(Connections::new(endpoint, options, None)),
             Endpoints::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, options)),
         };
-        Ok((servers, Names::new(&self.prefix, in_cluster), self.forget_after))
+        Ok((servers, Names::new(&self.prefix, in_cluster), self.max_holders))
     }
 
     fn check(&self) -> Result<()> {
@@ -234,11 +236,6 @@ impl RedisConfig {
                 "the time limit is {:?}; it must be at least 1 ms",
                 self.timeout
             )));
-        }
-        if self.forget_after.is_some_and(|after| after < millisecond) {
-            return Err(Error::invalid_input(
-                "forget_after is zero, which would forget counters at once; it must be at least 1 ms",
-            ));
         }
         let is_plain =
             |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic());
@@ -264,7 +261,6 @@ impl fmt::Debug for RedisConfig {
             .field("server", &self.endpoints.to_string())
             .field("timeout", &self.timeout)
             .field("prefix", &self.prefix)
-            .field("forget_after", &self.forget_after)
             .field("durable", &self.durable)
             .field("max_ttl", &self.max_ttl)
             .field("quarantine", &self.quarantine)

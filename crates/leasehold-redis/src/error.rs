@@ -86,7 +86,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         )),
         "LHCORRUPT" => Error::corrupt(format!(
             "{} cannot be read because it was changed; restore it as https://docs.rs/leasehold-redis describes, or \
-             remove that metadata key and with it the token counter",
+             remove a metadata key, and with it the token of its holder",
             // The server adds the position in the script.
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),
@@ -174,7 +174,7 @@ mod tests {
         use ErrorKind::{Corrupt, Denied, Incompatible, InvalidInput, Unavailable, Unexpected};
         for (code, detail, kind, effect) in [
             ("WRONGTYPE", "Operation against a key", Incompatible, Effect::NotApplied),
-            ("LHCORRUPT", "the counter of lh:lock:{a}:a", Corrupt, Effect::NotApplied),
+            ("LHCORRUPT", "a holder of lh:lock:{a}:a", Corrupt, Effect::NotApplied),
             ("NOPERM", "this user has no permissions", Denied, Effect::NotApplied),
             ("NOAUTH", "Authentication required.", Denied, Effect::NotApplied),
             (

@@ -8,6 +8,7 @@ use redis::Value;
 use crate::connection::Connections;
 use crate::connection::fit::{information, query_settings, refuse, settings, version};
 use crate::durability::{self, Settings, lower};
+use crate::names::mark;
 use crate::{error, scripts};
 
 /// The version of the format that this store writes; see [`manual`](crate::manual).
@@ -38,7 +39,8 @@ pub(crate) async fn check(server: &Connections) -> Result<Health> {
 fn query_commands(server: &Connections) -> redis::Cmd {
     let mut eval = redis::cmd("EVAL");
     let waits = u8::from(server.options().replicas > 0);
-    eval.arg(&scripts::CHECK.text).arg(0).arg(waits);
+    let slot = server.options().in_cluster.then_some(0);
+    eval.arg(&scripts::CHECK.text).arg(0).arg(waits).arg(&*mark(slot));
     eval
 }
 

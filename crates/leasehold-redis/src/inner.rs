@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -23,31 +24,43 @@ use crate::servers::Servers;
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "redis";
 
-/// The most leases, keys or records in one run of a script, which blocks the server meanwhile. The runs of one
-/// operation are sent together.
-const CHUNK: usize = 100;
+/// The most keys of a lease: one run of a script takes them, and blocks the server meanwhile.
+pub(crate) const MAX_CLAIMS: usize = 100;
+
+/// The most keys of several leases in one run of a script. The runs of one operation are sent together.
+const CHUNK: usize = 32;
+
+/// The most shared holders of a key: a script reads them all.
+pub(crate) const MAX_HOLDERS: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 pub(crate) struct Inner {
     pub(crate) servers: Servers,
     pub(crate) names: Names,
-    /// In milliseconds; empty for never.
-    forget_after: String,
+    /// The most shared holders of a key.
+    pub(crate) max_holders: NonZeroU32,
     /// For how many milliseconds after its start a server grants nothing, or `durable`; empty for neither.
     quarantine: String,
     /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Position>,
 }
 
+/// Entries of a request for one run of a script.
+#[derive(Default)]
+struct Chunk {
+    /// How many keys they name.
+    keys: usize,
+    entries: Vec<usize>,
+}
+
 impl Inner {
-    pub(crate) fn new(servers: Servers, names: Names, forget_after: Option<Duration>) -> Self {
-        let forget_after = forget_after.map(milliseconds).unwrap_or_default();
+    pub(crate) fn new(servers: Servers, names: Names, max_holders: NonZeroU32) -> Self {
         let quarantine = match servers.statement() {
             Statement { durable: true, .. } => "durable".to_owned(),
             Statement { quarantine: Duration::ZERO, .. } => String::new(),
             Statement { quarantine, .. } => milliseconds(quarantine),
         };
         let purged_to = Mutex::default();
-        Self { servers, names, forget_after, quarantine, purged_to }
+        Self { servers, names, max_holders, quarantine, purged_to }
     }
 
     pub(crate) fn reader(&self) -> Reader<'_> {
@@ -68,8 +81,9 @@ impl Inner {
         keys.into_iter().map(|key| self.names.of(key)).collect()
     }
 
-    pub(crate) fn forget_after(&self) -> Argument<'_> {
-        self.forget_after.as_str().into()
+    /// Whether it need not look first what a server may have forgotten.
+    pub(crate) fn grants_at_once(&self) -> bool {
+        self.quarantine.is_empty()
     }
 
     pub(crate) fn quarantine(&self) -> Argument<'_> {
@@ -93,14 +107,23 @@ impl Inner {
         if let [entry] = entries {
             return act(vec![entry]).await;
         }
-        let (mut together, mut apart) = (BTreeMap::new(), Vec::new());
+        let (mut together, mut apart) = (BTreeMap::<_, Vec<Chunk>>::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
-            match names(entry).and_then(|names| self.servers.slot(&names)) {
-                Ok(slot) => together.entry(slot).or_insert_with(Vec::new).push(at),
+            match names(entry).and_then(|names| Ok((self.servers.slot(&names)?, names.len()))) {
+                Ok((slot, keys)) => {
+                    let chunks = together.entry(slot).or_default();
+                    if chunks.last().is_none_or(|last| last.keys + keys > CHUNK) {
+                        chunks.push(Chunk::default());
+                    }
+                    if let Some(last) = chunks.last_mut() {
+                        last.keys += keys;
+                        last.entries.push(at);
+                    }
+                }
                 Err(error) => apart.push((at, Err(error))),
             }
         }
-        let chunks: Vec<&[usize]> = together.values().flat_map(|all| all.chunks(CHUNK)).collect();
+        let chunks: Vec<_> = together.into_values().flatten().map(|one| one.entries).collect();
         let outcomes = join_all(
             chunks
                 .iter()

@@ -1,5 +1,8 @@
 //! The names of keys in Redis.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{Error, Key, Result};
 
@@ -7,8 +10,8 @@ use leasehold_core::{Error, Key, Result};
 const OURS: &str = "lh:";
 /// The start of the name of a metadata key.
 const METADATA: &str = "lh:lock:";
-/// The start of the name of a channel.
-const CHANNEL: &str = "lh:wake:";
+/// The name of the mark of all tokens of a server; in a cluster each slot has one, with a number behind it.
+const MARK: &str = "lh:token";
 
 /// The prefix of every key of a store.
 #[derive(Debug, Clone)]
@@ -21,9 +24,8 @@ pub(crate) struct Names {
 /// The names of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
+    plain: String,
     metadata: String,
-    /// Where in the metadata key's name the plain key begins, which ends it.
-    plain: usize,
 }
 
 impl Names {
@@ -40,27 +42,30 @@ impl Names {
     /// # Errors
     /// `InvalidInput` if it begins like a metadata key, or if in a cluster no metadata key could share its slot.
     pub(crate) fn of(&self, key: &Key) -> Result<Name> {
-        let prefixed;
-        let plain = if self.prefix.is_empty() {
-            key.as_str()
-        } else {
-            prefixed = [self.prefix.as_str(), key.as_str()].concat();
-            &prefixed
-        };
-        if plain.starts_with(OURS) {
+        let plain = [self.prefix.as_str(), key.as_str()].concat();
+        // Another prefix may be the beginning of this one, or none.
+        let is_metadata = plain.contains(&[METADATA, "{"].concat());
+        if plain.starts_with(OURS) || key.as_str().starts_with(OURS) || is_metadata {
             return Err(Error::invalid_input(format!(
-                "the key {plain:?} begins with {OURS:?}, like Leasehold's own keys; use another name, or give the \
+                "the key {plain:?} begins with {OURS:?} or has {METADATA:?} and a {{ in it, like Leasehold's own keys; use another name, or give the \
                  store a prefix"
             )));
         }
-        if self.in_slots && plain.contains('}') && hash_tag(plain).is_none() {
+        if self.in_slots && plain.contains('}') && hash_tag(&plain).is_none() {
             return Err(Error::invalid_input(format!(
                 "the key {plain:?} has a }} but no hash tag, so in a Redis Cluster its metadata key cannot be in its \
                  slot; leave the }} out, or put a tag before it, as in {{tag}}:name"
             )));
         }
-        let metadata = tagged(METADATA, plain);
-        Ok(Name { plain: metadata.len() - plain.len(), metadata })
+        let metadata = tagged(&self.prefix, &plain);
+        if self.in_slots && slot(&metadata) != slot(&plain) {
+            return Err(Error::invalid_input(format!(
+                "the prefix {:?} has a {{ without a }}, so in a Redis Cluster no metadata key can be in the slot of its \
+                 key; complete the tag, or leave the {{ out",
+                self.prefix
+            )));
+        }
+        Ok(Name { plain, metadata })
     }
 
     /// The key with this plain name; its text where it is none, and `None` if it is of another prefix.
@@ -74,54 +79,76 @@ impl Names {
 
     /// A SCAN pattern that matches every metadata key with this prefix, and more.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = format!("{METADATA}{{*}}:");
-        for character in self.prefix.chars().chain(prefix.chars()) {
-            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^') {
-                pattern.push('\\');
-            }
-            pattern.push(character);
-        }
-        pattern.push('*');
-        pattern
+        format!("{}{METADATA}{{*}}:{}*", literal(&self.prefix), literal(prefix))
     }
 }
 
 impl Name {
     /// The plain key.
     pub(crate) fn plain(&self) -> &str {
-        &self.metadata[self.plain..]
+        &self.plain
     }
 
-    /// The name of its metadata key.
+    /// The name of its metadata key, and of the channel of hints that the key may be free.
     pub(crate) fn metadata(&self) -> &str {
         &self.metadata
     }
 
     /// The length of both names in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.plain().len() + self.metadata.len()
+        self.plain.len() + self.metadata.len()
     }
 
     /// Its slot in a cluster.
     pub(crate) fn slot(&self) -> u16 {
-        slot(self.plain())
-    }
-
-    /// The channel of hints that the key may be free.
-    pub(crate) fn channel(&self) -> String {
-        tagged(CHANNEL, self.plain())
+        slot(&self.plain)
     }
 }
 
-/// The plain key after `ours` and a hash tag that puts it into the same slot.
-fn tagged(ours: &str, plain: &str) -> String {
+/// The name of the metadata key: under the prefix, with a hash tag that puts it into the slot of the plain key.
+fn tagged(prefix: &str, plain: &str) -> String {
     let tag = match hash_tag(plain) {
         Some(tag) => tag,
         // No tag gives the same slot then, and a cluster does not accept the key.
         None if plain.contains('}') => "",
         None => plain,
     };
-    [ours, "{", tag, "}:", plain].concat()
+    [prefix, METADATA, "{", tag, "}:", &plain[prefix.len()..]].concat()
+}
+
+/// The name of the mark of all tokens: in a cluster, of those of a slot.
+pub(crate) fn mark(slot: Option<u16>) -> Cow<'static, str> {
+    /// Behind the mark's name, the least number that puts it into each slot.
+    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let mut numbers = vec![None; usize::from(SLOTS)];
+        let mut missing = numbers.len();
+        for number in 0.. {
+            if missing == 0 {
+                break;
+            }
+            let of_slot = &mut numbers[usize::from(slot_of_text(&number.to_string()))];
+            if of_slot.is_none() {
+                (*of_slot, missing) = (Some(number), missing - 1);
+            }
+        }
+        numbers.into_iter().flatten().collect()
+    });
+    match slot {
+        None => MARK.into(),
+        Some(slot) => format!("{MARK}:{{{}}}", NUMBERS[usize::from(slot)]).into(),
+    }
+}
+
+/// A text that matches itself in a SCAN pattern.
+fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 /// How many slots a cluster has.
@@ -129,8 +156,12 @@ pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a name in a cluster.
 pub(crate) fn slot(name: &str) -> u16 {
+    slot_of_text(hash_tag(name).unwrap_or(name))
+}
+
+fn slot_of_text(text: &str) -> u16 {
     const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
-    CRC.checksum(hash_tag(name).unwrap_or(name).as_bytes()) % SLOTS
+    CRC.checksum(text.as_bytes()) % SLOTS
 }
 
 /// The part of a key that decides its slot: between the first `{` and the next `}`, unless it is empty.
@@ -160,7 +191,31 @@ mod tests {
         ] {
             assert_eq!(name(key).metadata(), metadata);
         }
-        assert_eq!(name("a{b}c").channel(), "lh:wake:{b}:a{b}c");
+    }
+
+    #[test]
+    fn metadata_keys_lie_under_the_prefix() {
+        for (prefix, key, metadata) in [
+            ("app:", "job", "app:lh:lock:{app:job}:job"),
+            ("app:", "a{b}c", "app:lh:lock:{b}:a{b}c"),
+            ("{t}:", "a", "{t}:lh:lock:{t}:a"),
+        ] {
+            let name = Names::new(prefix, true).of(&Key::new(key).unwrap()).unwrap();
+            assert_eq!(name.metadata(), metadata);
+            assert_eq!(slot(metadata), name.slot());
+        }
+        let error = Names::new("a{b", true).of(&Key::new("c").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("\"a{b\""), "{error}");
+        Names::new("a{b", false).of(&Key::new("c").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn each_slot_has_its_mark() {
+        assert_eq!(mark(None), "lh:token");
+        for number in [0, 2_906, 16_383] {
+            assert_eq!(slot(&mark(Some(number))), number);
+        }
+        assert!((0..SLOTS).all(|slot| mark(Some(slot)).len() <= "lh:token:{109757}".len()));
     }
 
     #[test]
@@ -170,7 +225,7 @@ mod tests {
             assert_eq!(slot(name), expected, "{name}");
         }
         let name = name("a{b}c");
-        assert_eq!((slot(name.metadata()), slot(&name.channel())), (3300, 3_300));
+        assert_eq!(slot(name.metadata()), 3_300);
         let names = Names::new("", true);
         let error = names.of(&Key::new("a}b").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no hash tag"), "{error}");
@@ -183,8 +238,8 @@ mod tests {
         let error = Names::new("", false).of(&Key::new("lh:lock:{a}:a").unwrap()).unwrap_err();
         assert!(error.to_string().contains("begins with \"lh:\""), "{error}");
         assert!(Names::new("l", false).of(&Key::new("h:x").unwrap()).is_err());
-        let name = Names::new("app:", false).of(&Key::new("lh:x").unwrap()).unwrap();
-        assert_eq!(name.plain(), "app:lh:x");
+        let error = Names::new("app:", false).of(&Key::new("lh:x").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("app:lh:x"), "{error}");
     }
 
     #[test]
@@ -195,6 +250,9 @@ mod tests {
         assert_eq!(names.key(b"other:x"), None);
         assert_eq!(names.key(b"app:\xff"), Some(Err("\u{fffd}".to_owned())));
         assert_eq!(names.key(b"app:a\n"), Some(Err("a\n".to_owned())));
-        assert_eq!(names.pattern("a*"), "lh:lock:{*}:app:a\\**");
+        for taken in ["lh:x", "app:lh:lock:{app:x}:x"] {
+            assert!(Names::new("", false).of(&Key::new(taken).unwrap()).is_err(), "{taken}");
+        }
+        assert_eq!(names.pattern("a*"), "app:lh:lock:{*}:a\\**");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_core::term::micros_up;
 use leasehold_core::{
-    AcquireReply, Claims, Effect, Error, ErrorKind, FencingToken, Granted, Key, LeaseId,
+    AcquireReply, AcquireRequest, Effect, Error, ErrorKind, FencingToken, Granted, Key, LeaseId,
     LostReason, Mode, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining,
-    RenewOutcome, Result, Unreadable,
+    RenewEntry, RenewOutcome, Result, Unreadable,
 };
 use redis::Value;
 
@@ -19,12 +20,15 @@ const FOREIGN_POLL: Duration = Duration::from_millis(200);
 pub(crate) struct Reader<'a>(pub(crate) &'a str);
 
 impl Reader<'_> {
-    pub(crate) fn acquired(
-        self,
-        claims: &Claims,
-        id: &LeaseId,
-        reply: Value,
-    ) -> Result<AcquireReply> {
+    pub(crate) fn acquired(self, request: &AcquireRequest, reply: Value) -> Result<AcquireReply> {
+        if let Value::BulkString(_) = reply {
+            let token = self.token(self.number(Some(&reply))?);
+            // It ends no earlier than its term after the request was sent.
+            let term = request.term().duration().map(|term| Duration::from_micros(micros_up(term)));
+            let remaining = term.map_or(Remaining::Never, Remaining::For);
+            return Ok(AcquireReply::Granted(Granted::new(token, remaining, true)));
+        }
+        let (claims, id) = (request.claims(), request.id());
         let parts = self.array(reply)?;
         let at = |parts: &[Value]| {
             let claim =
@@ -79,12 +83,8 @@ impl Reader<'_> {
         }
     }
 
-    pub(crate) fn renewed(
-        self,
-        claims: &Claims,
-        id: &LeaseId,
-        reply: Value,
-    ) -> Result<RenewOutcome> {
+    pub(crate) fn renewed(self, lease: &RenewEntry, reply: Value) -> Result<RenewOutcome> {
+        let claims = lease.claims();
         let parts = self.array(reply)?;
         Ok(match self.word(&parts)? {
             "held" => RenewOutcome::Held(self.remaining(parts.get(1))?),
@@ -98,14 +98,23 @@ impl Reader<'_> {
             "mode" => {
                 let at = usize::try_from(self.number(parts.get(1))?).unwrap_or(usize::MAX);
                 let claim = claims.iter().nth(at.saturating_sub(1)).unwrap_or(claims.first());
-                RenewOutcome::Failed(claim.conflict(id, self.mode(parts.get(2))?))
+                RenewOutcome::Failed(claim.conflict(lease.id(), self.mode(parts.get(2))?))
             }
+            "raise" => RenewOutcome::Failed(lease.raised_too_far(self.number(parts.get(1))?)),
             "failed" => RenewOutcome::Failed(self.failure(&parts)?),
             other => return Err(self.unexpected(other)),
         })
     }
 
-    pub(crate) fn released(self, reply: Value) -> Result<ReleaseOutcome> {
+    /// Of each lease of a request.
+    pub(crate) fn released_all(self, reply: Value) -> Result<Vec<ReleaseOutcome>> {
+        match reply {
+            Value::Int(1) => Ok(vec![ReleaseOutcome::Released]),
+            replies => self.array(replies)?.into_iter().map(|reply| self.released(reply)).collect(),
+        }
+    }
+
+    fn released(self, reply: Value) -> Result<ReleaseOutcome> {
         let parts = self.array(reply)?;
         Ok(match self.word(&parts)? {
             "released" => ReleaseOutcome::Released,

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::RedisConfig;
-use crate::inner::{Inner, NAME};
+use crate::inner::{Inner, MAX_CLAIMS, NAME};
 
 /// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
@@ -34,9 +34,9 @@ impl RedisConfig {
     /// May be dropped; nothing stays open.
     pub async fn connect(self) -> Result<RedisStore> {
         let named = |error: Error| error.with_context(NAME, "connect");
-        let (servers, names, forget_after) = self.servers().map_err(named)?;
+        let (servers, names, max_holders) = self.servers().map_err(named)?;
         servers.connect().await.map_err(named)?;
-        Ok(RedisStore(Arc::new(Inner::new(servers, names, forget_after))))
+        Ok(RedisStore(Arc::new(Inner::new(servers, names, max_holders))))
     }
 }
 
@@ -63,6 +63,8 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::all(NAME);
         can.in_order = true;
+        can.max_claims = Some(MAX_CLAIMS);
+        can.max_holders = Some(self.0.max_holders);
         can.checks_on_use = self.0.servers.are_many();
         can
     }

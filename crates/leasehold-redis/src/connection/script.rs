@@ -8,7 +8,7 @@ use super::open::Connected;
 use super::{ConnectionOptions, Connections};
 use crate::argument::Argument;
 use crate::error;
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::scripts::Script;
 
 /// The result of a script.
@@ -47,15 +47,24 @@ impl Connections {
         asking: bool,
         request: &Request,
     ) -> Result<ScriptReply> {
-        let &ConnectionOptions { replicas, timeout, .. } = self.options();
+        let &ConnectionOptions { replicas, timeout, in_cluster, .. } = self.options();
+        let mark = match names {
+            [name, ..] if script.names_mark => Some(names::mark(in_cluster.then(|| name.slot()))),
+            _ => None,
+        };
+        let mark = &mark;
         let ran = self.exchange(request, move |mut connected| async move {
             let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
             let bytes = bytes.sum::<usize>() + Script::CALL;
             let command = |name: &str, which: &str| {
-                let mut command = Cmd::with_capacity(2 * names.len() + arguments.len() + 3, bytes);
-                command.arg(name).arg(which).arg(2 * names.len());
+                let keys = 2 * names.len() + usize::from(mark.is_some());
+                let mut command = Cmd::with_capacity(keys + arguments.len() + 3, bytes);
+                command.arg(name).arg(which).arg(keys);
                 for name in names {
                     command.arg(name.plain()).arg(name.metadata());
+                }
+                if let Some(mark) = mark {
+                    command.arg(&**mark);
                 }
                 for argument in arguments {
                     match argument {
@@ -134,6 +143,10 @@ impl Connections {
 /// Whether a caller may trust a lease because of this reply of a script.
 fn makes_a_lease(answer: &Value) -> bool {
     let begins = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(first)) if first == word);
+    // The token of a lease.
+    if let Value::BulkString(_) = answer {
+        return true;
+    }
     let Value::Array(parts) = answer else { return false };
     begins(parts, b"granted")
         || parts.iter().any(|part| matches!(part, Value::Array(of) if begins(of, b"held")))

@@ -42,7 +42,7 @@ impl Inner {
         note: &str,
     ) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
-        let mut arguments = vec![self.forget_after(), note.into()];
+        let mut arguments = vec![note.into()];
         for target in &targets {
             arguments.extend([
                 id_of(target),
@@ -53,7 +53,6 @@ impl Inner {
         self.reader().done(self.run(&scripts::EVICT, &names, &arguments, &acts_on(&targets)).await?)
     }
 
-    /// Counters go by themselves, with the expiry of their metadata key.
     async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
         let filter = &filter.clone().with_expired(Expired::Only);
         let mut removed = Vec::new();
@@ -110,8 +109,7 @@ impl Inner {
 
     async fn purge_some(&self, targets: Vec<&EvictTarget>) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
-        let mut arguments = vec![self.forget_after()];
-        arguments.extend(targets.iter().map(|target| id_of(target)));
+        let arguments: Vec<_> = targets.iter().map(|target| id_of(target)).collect();
         self.reader().done(self.run(&scripts::PURGE, &names, &arguments, &acts_on(&targets)).await?)
     }
 }

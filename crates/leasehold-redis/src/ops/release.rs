@@ -20,8 +20,19 @@ impl Inner {
 
     async fn release_some(&self, leases: &[&ReleaseEntry]) -> Result<Vec<ReleaseOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
-        let mut arguments = Vec::with_capacity(1 + 5 * leases.len());
-        arguments.push(self.forget_after());
+        let ids = leases.iter().map(|lease| lease.id().clone()).collect();
+        let sent = Request::acts(ids, None);
+        if let [lease] = leases
+            && names.len() == 1
+            && lease.keep().is_none()
+            && lease.wakes()
+        {
+            let token = lease.token().map(|token| token.get().into());
+            let arguments: Vec<_> = [lease.id().into()].into_iter().chain(token).collect();
+            let reply = self.run(&scripts::RELEASE, &names, &arguments, &sent).await?;
+            return self.reader().released_all(reply);
+        }
+        let mut arguments = Vec::with_capacity(5 * leases.len());
         for lease in leases {
             let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
             arguments.extend([
@@ -32,10 +43,7 @@ impl Inner {
                 lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
-        let ids = leases.iter().map(|lease| lease.id().clone()).collect();
-        let sent = Request::acts(ids, None);
-        let replies =
-            self.reader().array(self.run(&scripts::RELEASE, &names, &arguments, &sent).await?)?;
-        replies.into_iter().map(|reply| self.reader().released(reply)).collect()
+        let reply = self.run(&scripts::RELEASE, &names, &arguments, &sent).await?;
+        self.reader().released_all(reply)
     }
 }

@@ -18,7 +18,7 @@ impl Inner {
 
     async fn renew_some(&self, leases: &[&RenewEntry]) -> Result<Vec<RenewOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.claims().keys()))?;
-        let mut arguments = vec![self.forget_after()];
+        let mut arguments = Vec::with_capacity(6 * leases.len());
         for lease in leases {
             let modes: String = lease
                 .claims()
@@ -34,13 +34,13 @@ impl Inner {
                 lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
+        let raises = leases.iter().any(|lease| lease.raise().is_some());
+        let script = if raises { &scripts::RAISE } else { &scripts::RENEW };
         let ids = leases.iter().map(|lease| lease.id().clone()).collect();
         let terms: Vec<_> = leases.iter().map(|lease| lease.term().duration()).collect();
         let sent = Request::renews(ids, &terms);
-        let replies =
-            self.reader().array(self.run(&scripts::RENEW, &names, &arguments, &sent).await?)?;
+        let replies = self.reader().array(self.run(script, &names, &arguments, &sent).await?)?;
         let read = leases.iter().zip(replies);
-        read.map(|(lease, reply)| self.reader().renewed(lease.claims(), lease.id(), reply))
-            .collect()
+        read.map(|(lease, reply)| self.reader().renewed(lease, reply)).collect()
     }
 }

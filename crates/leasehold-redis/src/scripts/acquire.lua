@@ -1,6 +1,8 @@
--- KEYS: plain key and book of each claim. ARGV: id, term in µs, note, forget_after in ms or '', quarantine in ms or
--- 'durable' or '', whether a promoted replica is refused (1 or 0), then mode and limit (0 is none) of each claim.
-local id, term, note, forget_after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+-- KEYS: plain key and book of each claim, then the mark of all tokens. ARGV: id, term in µs, note, quarantine in ms or
+-- 'durable' or '', whether a promoted replica is refused (1 or 0), then mode and limit (0 is none) of each claim; or the
+-- four of the short form.
+if #args == 4 then args = {args[1], args[2] * 1000, args[4], '', '0', 'x', '0'} end
+local id, term, note = args[1], tonumber(args[2]), args[3]
 
 -- Why the server grants nothing: what it had granted before, it may have forgotten or may forget.
 local function forgets(quarantine, refuses_promoted)
@@ -19,13 +21,13 @@ local function forgets(quarantine, refuses_promoted)
   if uptime < tonumber(quarantine) then return {'quarantine', quarantine - uptime} end
 end
 
-local forgotten = ARGV[5] ~= '' and forgets(ARGV[5], ARGV[6] == '1')
+local forgotten = args[4] ~= '' and forgets(args[4], args[5] == '1')
 if forgotten then return forgotten end
 
 local claims, whole, token = {}, true, nil
-for i = 1, #KEYS / 2 do
+for i = 1, (#KEYS - 1) / 2 do
   local claim = {lock = look(KEYS[2 * i - 1], KEYS[2 * i])}
-  claim.mode, claim.max = ARGV[5 + 2 * i], tonumber(ARGV[6 + 2 * i])
+  claim.mode, claim.max = args[4 + 2 * i], tonumber(args[5 + 2 * i])
   claim.mine = held(claim.lock, id)
   claims[i] = claim
 end
@@ -38,12 +40,13 @@ end
 
 local ends = ms_up(now + term)
 
+-- Written before any key is taken.
 local function next_token()
-  local highest = 0
-  for _, claim in ipairs(claims) do highest = math.max(highest, claim.lock.counter) end
-  local next = math.max(highest + 1, now)
-  if next > 9007199254740991 then corrupt(claims[1].lock.book, 'the counter, which has reached its end,') end
-  return next
+  local mark = KEYS[#KEYS]
+  local minted = math.max(number(mark, redis.call('GET', mark) or '0') + 1, math.min(now, 4503599627370496))
+  if minted > 9007199254740991 then corrupt(mark, 'the token, which has reached its end,') end
+  redis.call('SET', mark, int(minted))
+  return minted
 end
 
 if whole then
@@ -54,13 +57,10 @@ if whole then
     local mine, lock = claim.mine, claim.lock
     if mine.ends ~= 0 then mine.ends = math.max(mine.ends, ends) end
     mine.renewed = now
-    if minted then
-      mine.token, mine.since, mine.note = minted, now, note
-      lock.counter, lock.raised = minted, true
-    end
+    if minted then mine.token, mine.since, mine.note = minted, now, note end
     remaining = math.min(remaining, left(mine))
     write(lock, mine)
-    settle(lock, forget_after)
+    settle(lock)
   end
   return {'granted', minted or token, told(remaining), 0}
 end
@@ -97,8 +97,8 @@ if blocked then
   -- A lease lives or dies whole: of a broken one the rest goes.
   for _, claim in ipairs(claims) do
     if claim.broken then
-      settle(claim.lock, forget_after)
-      wake(claim.lock)
+      settle(claim.lock)
+      wake(claim.lock.book)
     end
   end
   return {'refused', blocked, told(longest), int(now), shown(blocker)}
@@ -118,8 +118,7 @@ for _, claim in ipairs(claims) do
     live = true,
   }
   table.insert(lock.holders, holder)
-  lock.counter, lock.raised = granted, true
   write(lock, holder)
-  settle(lock, forget_after)
+  settle(lock)
 end
 return {'granted', granted, ends * 1000 - now, 1}

@@ -1,6 +1,7 @@
 -- Which commands of our scripts this server lacks: those without which operations fail, and those without which only
--- wake-ups do; and which the user may not run. Runs none of them. ARGV: whether replicas are waited for.
-local plain, book, channel = 'leasehold', 'lh:lock:{leasehold}:leasehold', 'lh:wake:{leasehold}:leasehold'
+-- wake-ups do; and which the user may not run. Runs none of them. ARGV: whether replicas are waited for, and the name
+-- of a mark.
+local plain, book, mark = 'leasehold', 'lh:lock:{leasehold}:leasehold', ARGV[2]
 local lacking, silent, denied = {}, {}, {}
 
 -- Whether the user may run it; nil where it is renamed or removed.
@@ -21,16 +22,19 @@ local function about(commands)
   end
 end
 
-about({{'GET', plain}, {'PEXPIRETIME', plain}})
-about({{'SET', plain, ''}, {'DEL', plain}, {'PEXPIREAT', plain, '1'}, {'PERSIST', plain}})
-about({{'HGETALL', book}})
-about({{'HSET', book, 'token', '1'}, {'HDEL', book, 'token'}, {'PEXPIREAT', book, '1'}, {'PERSIST', book}})
+about({{'GET', plain}, {'EXISTS', plain}, {'MGET', plain}, {'PEXPIRETIME', plain}})
+about({{'SET', plain, ''}, {'DEL', plain}, {'PEXPIREAT', plain, '1'}})
+about({{'MGET', book}, {'HGETALL', book}})
+about({{'SET', book, ''}, {'DEL', book}, {'HSET', book, 'mark', '1'}, {'HDEL', book, 'mark'}, {'PEXPIREAT', book, '1'}, {'PERSIST', book}})
+for _, command in ipairs({{'GET', mark}, {'SET', mark, '1'}}) do
+  if may(lacking, command) == false then table.insert(denied, command[1] .. ' ' .. mark) end
+end
 local others = {{'EVAL', '', '0'}, {'EVALSHA', '', '0'}, {'SCAN', '0'}, {'TIME'}}
 if ARGV[1] == '1' then table.insert(others, {'WAIT', '1', '1'}) end
 for _, command in ipairs(others) do
   if may(lacking, command) == false then table.insert(denied, command[1]) end
 end
-for _, command in ipairs({{'PUBSUB', 'SHARDNUMSUB'}, {'SPUBLISH', channel, ''}, {'SSUBSCRIBE', channel}}) do
+for _, command in ipairs({{'PUBSUB', 'SHARDNUMSUB'}, {'SPUBLISH', book, ''}, {'SSUBSCRIBE', book}}) do
   may(silent, command)
 end
 return {lacking, silent, denied}

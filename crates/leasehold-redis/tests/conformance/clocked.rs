@@ -1,5 +1,6 @@
 //! Sets of servers that share a clock which the test moves.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,7 +48,6 @@ struct Set {
 /// A set for one case alone, empty at first.
 pub(crate) struct Clocked {
     set: Pooled<Set>,
-    forget_after: Duration,
     /// The prefix of its keys.
     prefix: String,
 }
@@ -57,7 +57,7 @@ impl Sets {
         Self { layout, settings, pool: Pool::new() }
     }
 
-    pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
+    pub(crate) async fn take(&self) -> Result<Clocked> {
         let set = self.pool.take(self.start()).await?;
         for server in &set.servers {
             server.ask(&["FLUSHALL"]).await?;
@@ -69,7 +69,7 @@ impl Sets {
             Layout::Cluster => format!("{{case:{}}}:", CASE.fetch_add(1, Ordering::Relaxed)),
             Layout::Apart(_) | Layout::Watched => String::new(),
         };
-        Ok(Clocked { set, forget_after, prefix })
+        Ok(Clocked { set, prefix })
     }
 
     async fn start(&self) -> Result<Set> {
@@ -151,7 +151,7 @@ impl Clocked {
             let config = RedisConfig::parse(&url)?
                 .timeout(timeout)
                 .prefix(&self.prefix)
-                .forget_after(Some(self.forget_after))
+                .max_holders(HOLDERS)
                 .durable(self.set.servers.iter().all(Server::is_durable));
             stores.push(config.connect().await?);
         }
@@ -191,6 +191,9 @@ impl Clocked {
         self.set.servers.iter().collect()
     }
 }
+
+/// The most holders of a key in the suite, which makes so many one by one.
+pub(crate) const HOLDERS: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
 /// What a store on such a server reports.
 pub(crate) fn reports() -> Reports {

@@ -1,11 +1,13 @@
 //! The conformance suite on a real Redis server, on a cluster, behind sentinels and on quorums of servers, each
-//! case with its own; and in real time on a Valkey server, or on that of `LEASEHOLD_TEST_REDIS_URL` alone.
+//! case with its own; and in real time on a Valkey server, or on that of `LEASEHOLD_TEST_REDIS_URL` alone, one case after the
+//! other (`--test-threads 1`), for all its cases share the mark of tokens.
 
 mod clocked;
 mod observe;
 mod quorum;
 
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clocked::{Clocked, Layout, Sets};
@@ -13,7 +15,7 @@ use leasehold_conformance::{
     Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Suite, Time,
     WallStep,
 };
-use leasehold_core::{LeaseId, table};
+use leasehold_core::LeaseId;
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
 use tokio::sync::OnceCell;
@@ -56,11 +58,11 @@ impl Subject for Redis {
     }
 
     async fn open(&self) -> Result<State> {
-        Ok(State(self.sets.take(table::FORGET_AFTER).await?))
+        Ok(State(self.sets.take().await?))
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(State(self.sets.take(forget_after).await?)))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {
@@ -94,9 +96,10 @@ impl Backing for State {
 
     async fn observe(&self) -> Result<Observation> {
         let seen = self.0.observe().await?;
-        let (rows, counters): (Vec<_>, Vec<_>) =
-            seen.into_iter().map(|one| (one.rows, one.counters)).unzip();
-        Ok(Observation::new(rows.concat(), counters.into_iter().flatten()))
+        // In a cluster the keys of a case are in one slot, with one mark.
+        let mark = seen.iter().filter_map(|one| one.mark).max().unwrap_or_default();
+        let rows = seen.into_iter().flat_map(|one| one.rows).collect();
+        Ok(Observation::new(rows, []).with_mark(mark))
     }
 
     async fn restart(&self) -> Result<Restarted> {
@@ -124,24 +127,28 @@ enum Whose {
 
 const VALKEY: &str = "valkey-server";
 
-/// A part of it with its own prefix, which is soon forgotten.
+/// A part of it with its own prefix: a database of ours, or the user's.
 struct Part {
     url: String,
     prefix: String,
-    forget_after: Duration,
 }
 
 impl Shared {
-    async fn part(&self, forget_after: Duration) -> Result<Part> {
-        let prefix = format!("leasehold-test:{}:", LeaseId::mint()?);
-        let url = match &self.server {
-            Whose::Users(url) => url.clone(),
-            Whose::Ours(program, server) => {
-                let start = || Server::start_program(program, None, &[]);
-                server.get_or_try_init(start).await?.url()
+    async fn part(&self) -> Result<Part> {
+        static CASE: AtomicU64 = AtomicU64::new(0);
+        match &self.server {
+            Whose::Users(url) => {
+                let prefix = format!("leasehold-test:{}:", LeaseId::mint()?);
+                Ok(Part { url: url.clone(), prefix })
             }
-        };
-        Ok(Part { url, prefix, forget_after })
+            Whose::Ours(program, server) => {
+                let start = || Server::start_program(program, None, &["--databases", "10000"]);
+                let url = server.get_or_try_init(start).await?.url();
+                let case = CASE.fetch_add(1, Ordering::Relaxed);
+                // All databases share the channels.
+                Ok(Part { url: format!("{url}{case}"), prefix: format!("{case}:") })
+            }
+        }
     }
 }
 
@@ -153,12 +160,11 @@ impl Subject for Shared {
     }
 
     async fn open(&self) -> Result<Part> {
-        // Longer than a case takes.
-        self.part(Duration::from_secs(600)).await
+        self.part().await
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<Part>> {
-        Ok(Forgets::After(self.part(forget_after).await?))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<Part>> {
+        Ok(Forgets::Never)
     }
 
     fn unavailable(&self) -> Option<String> {
@@ -177,7 +183,7 @@ impl Backing for Part {
 
     async fn client(&self) -> Result<RedisStore> {
         let config = RedisConfig::parse(&self.url)?.prefix(&self.prefix);
-        Ok(config.forget_after(Some(self.forget_after)).connect().await?)
+        Ok(config.max_holders(clocked::HOLDERS).connect().await?)
     }
 
     fn time(&self) -> Time {

@@ -6,7 +6,7 @@ use leasehold_conformance::{
     Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Suite, Time,
     WallStep,
 };
-use leasehold_core::{AnyStore, table};
+use leasehold_core::AnyStore;
 use leasehold_testkit::redis::DURABLE;
 use leasehold_testkit::settled::{Clients, Settled};
 
@@ -46,8 +46,8 @@ struct State {
 }
 
 impl Quorum {
-    async fn state(&self, forget_after: Duration) -> Result<State> {
-        let nodes = self.sets.take(forget_after).await?;
+    async fn state(&self) -> Result<State> {
+        let nodes = self.sets.take().await?;
         let clients = Clients::new(self.fenced, nodes.clock().clone());
         Ok(State { nodes, clients })
     }
@@ -61,11 +61,11 @@ impl Subject for Quorum {
     }
 
     async fn open(&self) -> Result<State> {
-        self.state(table::FORGET_AFTER).await
+        self.state().await
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(self.state(forget_after).await?))
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {

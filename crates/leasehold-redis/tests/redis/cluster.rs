@@ -8,7 +8,7 @@ use leasehold_core::{
     ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
     Ttl,
 };
-use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_redis::{RedisConfig, RedisStore, redis};
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions, MASTERS};
 use leasehold_testkit::requests::{
@@ -136,10 +136,40 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     let released = store.release(&release("job", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     let subscribed =
-        async || cluster.nodes[to].number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
+        async || cluster.nodes[to].number(&["SPUBLISH", "lh:lock:{job}:job", ""]).await == 1;
     until(subscribed).await;
     let next = granted(store.acquire(&acquire("job", "b", Mode::Exclusive)).await);
     assert!(next.token > first.token);
+}
+
+#[tokio::test]
+async fn renewals_and_releases_name_no_mark_of_a_slot_that_moves() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    for name in ["{t}:held", "{t}:released"] {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "t"]).await;
+    let from = Cluster::first_owner(slot.try_into().unwrap());
+    let of_slot = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+    let of_slot: Vec<String> =
+        redis::from_redis_value(cluster.nodes[from].ask(&of_slot).await.unwrap()).unwrap();
+    let mark = of_slot.iter().find(|name| name.starts_with("lh:token:")).unwrap();
+    let metadata = "lh:lock:{t}:{t}:held";
+    cluster
+        .move_slot(slot, from, (from + 1) % 3, &[mark, metadata, "{t}:held"], async |moved| {
+            if moved != 1 {
+                return;
+            }
+            let acquired = store.acquire(&acquire("{t}:held", "b", Mode::Exclusive)).await;
+            failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "");
+            let to = Ttl::new(LONG).unwrap();
+            let renewed = store.renew(&renew("{t}:held", "a", Mode::Exclusive, to)).await.unwrap();
+            assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+            let released = store.release(&release("{t}:released", "a")).await.unwrap();
+            assert!(matches!(only(released.leases), ReleaseOutcome::Released));
+        })
+        .await;
 }
 
 #[tokio::test]
@@ -237,13 +267,13 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
         let at = Cluster::first_owner(slot.try_into().unwrap());
         (&cluster.nodes[at], &cluster.nodes[at + MASTERS])
     };
-    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    until(async || replica.number(&["DBSIZE"]).await == 3).await;
     master.kill();
 
     until_refused(&store, name).await;
     // A hint reports that everything may have changed; then they are notified again.
     in_time(wakeups.next()).await;
-    let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
+    let woken = async || replica.number(&["SPUBLISH", "lh:lock:{job}:job", ""]).await == 1;
     until(woken).await;
     let released = store.release(&release(name, "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
@@ -291,7 +321,7 @@ async fn the_wrong_kind_of_server_is_named() {
 async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     for node in &cluster.nodes {
-        node.add_locker("+cluster|info +cluster|slots +asking").await;
+        node.add_locker("~lh:lock:* &lh:lock:* +cluster|info +cluster|slots +asking").await;
     }
     let url = cluster.url().replace("://", "://locker:PASSWORD@");
     let store = RedisStore::connect(&url).await.unwrap();

@@ -29,7 +29,7 @@ async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
 
 /// A hint published at this node wakes the waiter.
 async fn is_woken_by(wakeups: &mut Wakeups, name: &str, node: &Server) {
-    let channel = format!("lh:wake:{{{name}}}:{name}");
+    let channel = format!("lh:lock:{{{name}}}:{name}");
     until(async || node.number(&["SPUBLISH", &channel, ""]).await == 1).await;
     assert_eq!(in_time(wakeups.next()).await, key(name));
 }

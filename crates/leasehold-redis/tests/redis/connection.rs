@@ -130,7 +130,7 @@ async fn a_release_wakes_the_waiters_of_its_key_only() {
     let mut wakeups = store.subscribe(&[key("k"), key("k2")]).await.unwrap();
     let second = store.subscribe(&[key("k")]).await.unwrap();
     assert_eq!(
-        server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await,
+        server.number(&["SPUBLISH", "lh:lock:{k}:k", ""]).await,
         1,
         "one connection listens"
     );
@@ -146,7 +146,7 @@ async fn a_release_wakes_the_waiters_of_its_key_only() {
     other.evict(&EvictRequest::exactly(targets, None)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(wakeups);
-    until(async || server.subscribers("lh:wake:{k}:k").await == 0).await;
+    until(async || server.subscribers("lh:lock:{k}:k").await == 0).await;
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_hint_for_many_connections_is_put_off() {
         }
         hints_at_once.exec_async(&mut raw).await.unwrap();
     };
-    let (many, one) = (["lh:wake:{many}:many", "4000"], ["lh:wake:{one}:one", "1"]);
+    let (many, one) = (["lh:lock:{many}:many", "4000"], ["lh:lock:{one}:one", "1"]);
     let mut overtaken = 0;
     // The delay is random.
     for _ in 0..10 {
@@ -189,9 +189,9 @@ async fn a_hint_put_off_in_a_runtime_that_ended_is_delivered() {
     loop {
         redis::pipe()
             .cmd("SPUBLISH")
-            .arg(&["lh:wake:{k}:k", "4000"])
+            .arg(&["lh:lock:{k}:k", "4000"])
             .cmd("SPUBLISH")
-            .arg(&["lh:wake:{last}:last", "1"])
+            .arg(&["lh:lock:{last}:last", "1"])
             .exec_async(&mut raw)
             .await
             .unwrap();
@@ -252,9 +252,9 @@ async fn a_waiter_notices_a_connection_that_died_silently() {
         let config = RedisConfig::parse(&url).unwrap().timeout(LIMIT);
         let store = config.connect().await.unwrap();
         let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
-        assert_eq!(server.subscribers("lh:wake:{k}:k").await, 1);
+        assert_eq!(server.subscribers("lh:lock:{k}:k").await, 1);
         proxy.set(Fault::BlackHole);
-        until(async || server.subscribers("lh:wake:{k}:k").await == 0).await;
+        until(async || server.subscribers("lh:lock:{k}:k").await == 0).await;
         proxy.set(Fault::None);
         // That it was connected again, and that the key may be free.
         assert_eq!(in_time(wakeups.next()).await, key("k"), "{url}");

@@ -116,7 +116,10 @@ async fn foreign_locks_exclude_ours() {
     for mode in [Mode::Exclusive, Mode::SHARED] {
         let refused = refused(store.acquire(&acquire("k", "ours", mode)).await);
         let rest = refused.retry_after.unwrap();
-        assert!(rest > Duration::from_secs(10) && rest <= Duration::from_secs(20), "{rest:?}");
+        assert!(
+            rest > Duration::from_secs(10) && rest <= Duration::from_millis(20_001),
+            "{rest:?}"
+        );
         let RefusalReason::Held(Some(holder)) = refused.why else { panic!("{:?}", refused.why) };
         assert_eq!((holder.id, holder.token), (Some(id("theirs")), None));
     }
@@ -269,7 +272,9 @@ async fn each_foreign_value_excludes_us_and_is_adopted_renewed_and_released() {
             assert!(foreign.acquire("k", value, ms).await);
             for mode in [Mode::Exclusive, Mode::SHARED] {
                 let refused = refused(store.acquire(&acquire("k", "ours", mode)).await);
-                assert!(refused.retry_after.is_some_and(|rest| rest <= Duration::from_millis(ms)));
+                // The server keeps it through the millisecond of its end.
+                let most = Duration::from_millis(ms + 1);
+                assert!(refused.retry_after.is_some_and(|rest| rest <= most), "{refused:?}");
                 let RefusalReason::Held(Some(holder)) = refused.why else {
                     panic!("{:?}", refused.why)
                 };

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{GroupName, Mode, Note, ReleaseEntry, ReleaseRequest, Store as _, Ttl};
-use leasehold_redis::RedisConfig;
+use leasehold_core::{
+    GroupName, LostReason, Mode, Note, ReleaseEntry, ReleaseRequest, RenewOutcome, Store as _, Ttl,
+};
 use leasehold_redis::redis::{self, AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind};
 use leasehold_testkit::redis::Server;
-use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, release, renew};
-use leasehold_testkit::{LONG, SECOND, in_time, until};
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, only, release, renew};
+use leasehold_testkit::{LONG, in_time, until};
 use redis::IntoConnectionInfo as _;
 use tokio::sync::mpsc;
 
@@ -26,12 +27,25 @@ async fn an_exclusive_holder() {
     let token = granted(store.acquire(&request).await).token.unwrap();
     assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"));
     let ends = server.number(&["PEXPIRETIME", "k"]).await;
-    let metadata = metadata(&server, "lh:lock:{k}:k").await;
-    let record = format!(r#"xh {ends} {token} {token} 0 {{"group":"o","host":"h","pid":7}}"#);
-    let expected = [("=a".to_owned(), record), ("token".to_owned(), token.to_string())];
-    assert_eq!(metadata, expected.into(), "granted at its token's time");
-    let forgotten = server.number(&["PEXPIRETIME", "lh:lock:{k}:k"]).await;
-    assert_eq!(forgotten - ends, 30 * 24 * 60 * 60 * 1_000);
+    let record = |renewed: &str| {
+        format!(r#"xh 1 a {token} {token} {renewed} {{"group":"o","host":"h","pid":7}}"#)
+    };
+    let metadata = async || server.text(&["GET", "lh:lock:{k}:k"]).await.unwrap();
+    assert_eq!(metadata().await, record("0"), "granted at its token's time");
+    assert_eq!(server.text(&["GET", "lh:token"]).await, Some(token.to_string()));
+    let forgotten = async || server.number(&["PEXPIRETIME", "lh:lock:{k}:k"]).await;
+    // The server keeps the key through the millisecond before its term ends.
+    assert_eq!(forgotten().await - ends, 1 + 60 * 60 * 1_000);
+
+    let to = Ttl::new(2 * LONG).unwrap();
+    store.renew(&renew("k", "a", Mode::Exclusive, to)).await.unwrap();
+    let renewed = metadata().await;
+    let renewed = renewed.split(' ').nth(5).unwrap();
+    assert_eq!(metadata().await, record(renewed));
+    assert!(renewed.parse::<u64>().unwrap() > token.get());
+    let later = server.number(&["PEXPIRETIME", "k"]).await;
+    assert!(later > ends);
+    assert_eq!(forgotten().await - later, 1 + 60 * 60 * 1_000);
 }
 
 #[tokio::test]
@@ -46,7 +60,8 @@ async fn shared_and_kept_and_endless_holders() {
     assert_eq!(fields["mark"], value);
     assert!(fields["=a"].starts_with("sh ") && fields["=b"].starts_with("sh "), "{fields:?}");
     let ends = server.number(&["PEXPIRETIME", "s"]).await.to_string();
-    assert_eq!(fields["=b"].split(' ').nth(1), Some(ends.as_str()));
+    let after = (ends.parse::<u64>().unwrap() + 1).to_string();
+    assert_eq!(fields["=b"].split(' ').nth(1), Some(after.as_str()));
 
     let never = renew("s", "a", Mode::SHARED, Ttl::NEVER);
     store.renew(&never).await.unwrap();
@@ -71,23 +86,52 @@ async fn shared_and_kept_and_endless_holders() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_some_time_after_the_last_release() {
+async fn nothing_is_left_of_a_key_after_its_release() {
     let server = Server::start(&[]).await.unwrap();
-    let config = RedisConfig::parse(&server.url()).unwrap();
-    let store = config.forget_after(Some(SECOND)).connect().await.unwrap();
-    for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
-        granted(store.acquire(&acquire(name, "a", mode)).await);
-        granted(
-            store
-                .acquire(&acquire_for("expires", name, Mode::SHARED, Duration::from_millis(10)))
-                .await,
-        );
-        store.release(&release(name, "a")).await.unwrap();
-        let left = server.number(&["PTTL", &format!("lh:lock:{{{name}}}:{name}")]).await;
-        // −2: it has already gone.
-        assert!((-2..=1_100).contains(&left) && left != -1, "{left}");
+    let store = server.store().await;
+    let keys = async || redis::from_redis_value(server.ask(&["KEYS", "*"]).await.unwrap()).unwrap();
+    for mode in [Mode::Exclusive, Mode::SHARED] {
+        for n in 0..20 {
+            let name = format!("order:{n}");
+            granted(store.acquire(&acquire(&name, "a", mode)).await);
+            store.release(&release(&name, "a")).await.unwrap();
+        }
+        let keys: Vec<String> = keys().await;
+        assert_eq!(keys, ["lh:token"], "the mark of all tokens");
     }
-    until(async || server.number(&["DBSIZE"]).await == 0).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_is_remembered_for_an_hour() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let brief = Duration::from_millis(10);
+    for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
+        granted(store.acquire(&acquire_for(name, "a", mode, brief)).await);
+        until(async || server.number(&["EXISTS", name]).await == 0).await;
+        let left = server.number(&["PTTL", &format!("lh:lock:{{{name}}}:{name}")]).await;
+        assert!((3_500_000..=3_600_010).contains(&left), "{left}");
+        let renewed = store.renew(&renew(name, "a", mode, Ttl::new(LONG).unwrap())).await.unwrap();
+        let renewed = only(renewed.leases);
+        assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Expired))), "{renewed:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_older_goes_with_the_next_renewal_of_another_holder() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    let now = server.number(&["PEXPIRETIME", "s"]).await;
+    let recent = format!("sh {} 1 1 0 {{}}", now - 1_800_000);
+    for (field, record) in
+        [("=expired", "sh 1 1 1 0 {}"), ("=evicted", "se 1 1 1 0 {}"), ("=recent", &recent)]
+    {
+        server.ask(&["HSET", "lh:lock:{s}:s", field, record]).await.unwrap();
+    }
+    store.renew(&renew("s", "a", Mode::SHARED, Ttl::new(LONG).unwrap())).await.unwrap();
+    let fields: Vec<_> = metadata(&server, "lh:lock:{s}:s").await.into_keys().collect();
+    assert_eq!(fields, ["=a", "=recent", "mark"]);
 }
 
 #[tokio::test]
@@ -100,14 +144,14 @@ async fn a_hint_has_the_number_of_subscribed_connections() {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
     let mut raw = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
-    redis::cmd("SSUBSCRIBE").arg("lh:wake:{k}:k").exec_async(&mut raw).await.unwrap();
+    redis::cmd("SSUBSCRIBE").arg("lh:lock:{k}:k").exec_async(&mut raw).await.unwrap();
     for (waits, subscribers) in [(0, 1), (2, 2), (0, 1)] {
         let mut waiting = Vec::new();
         for _ in 0..waits {
             waiting.push(waiter.subscribe(&[key("k")]).await.unwrap());
         }
         // A listener leaves in the background.
-        until(async || server.subscribers("lh:wake:{k}:k").await == subscribers).await;
+        until(async || server.subscribers("lh:lock:{k}:k").await == subscribers).await;
         granted(holder.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         holder.release(&release("k", "a")).await.unwrap();
         let published = async {

@@ -49,11 +49,11 @@ async fn sentinels_name_the_master_and_after_a_fail_over_the_new_one() {
 
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
-    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    until(async || replica.number(&["DBSIZE"]).await == 3).await;
     master.kill();
     until_refused(&store, "k").await;
     in_time(wakeups.next()).await;
-    until(async || replica.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 1).await;
+    until(async || replica.number(&["SPUBLISH", "lh:lock:{k}:k", ""]).await == 1).await;
     let released = store.release(&release("k", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 }
@@ -86,7 +86,7 @@ async fn a_master_that_became_a_replica_is_no_longer_used() {
     let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();
     let store = open(&sentinels.url()).await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    until(async || replica.number(&["DBSIZE"]).await == 3).await;
     let failed_over = async || {
         let url = format!("redis://127.0.0.1:{}/", sentinels.ports[0]);
         leasehold_testkit::redis::ask(&url, &["SENTINEL", "FAILOVER", SERVICE]).await.is_ok()
@@ -140,7 +140,7 @@ async fn a_grant_on_too_few_replicas_does_not_count() {
 #[tokio::test]
 async fn a_grant_is_unknown_if_replicas_may_not_be_counted() {
     let master = Server::start(&[]).await.unwrap();
-    master.add_locker("-wait").await;
+    master.add_locker("~lh:lock:* &lh:lock:* -wait").await;
     let url = master.url().replace("://", "://locker:PASSWORD@");
     let store = open(&format!("{url}?replicas=1")).await;
     let ttl = Ttl::new(LONG).unwrap();
@@ -164,7 +164,7 @@ async fn the_least_privileges_of_the_page_are_enough_behind_sentinels() {
     let (master, replica) = pair().await;
     let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();
     for server in [&master, &replica] {
-        server.add_locker("+role +wait").await;
+        server.add_locker("~lh:lock:* &lh:lock:* +role +wait").await;
     }
     for port in &sentinels.ports {
         let rule = "ACL SETUSER asker on >SECRET +hello +sentinel|get-master-addr-by-name";

@@ -83,10 +83,10 @@ async fn a_waiter_notices_that_its_master_was_demoted() {
     let url = format!("redis://{}/?timeout=3s", address.address());
     let store = RedisStore::connect(&url).await.unwrap();
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
-    until(async || old.subscribers("lh:wake:{k}:k").await == 1).await;
+    until(async || old.subscribers("lh:lock:{k}:k").await == 1).await;
     demote(&old, &new).await;
     address.lead_to(([127, 0, 0, 1], new.port()).into());
     // That it was connected again, and that the key may be free.
     assert_eq!(in_time(wakeups.next()).await, key("k"));
-    assert_eq!(new.subscribers("lh:wake:{k}:k").await, 1);
+    assert_eq!(new.subscribers("lh:lock:{k}:k").await, 1);
 }
