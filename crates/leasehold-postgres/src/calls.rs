@@ -170,19 +170,15 @@ impl Records for Postgres {
             .with(Type::INT4, these.after.slot)
             .with(Type::TEXT_ARRAY, these.keys)
             .with(Type::INT8, i64::try_from(these.most).unwrap_or(i64::MAX))
-            .with(Type::INT8, self.forget_after)
     }
 
     fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
-        let (over, counted): (Vec<_>, Vec<_>) =
-            (purge.over.iter().collect(), purge.counted.iter().collect());
+        let over: Vec<_> = purge.over.iter().collect();
         Call::new(&self.sql.purge)
             .with(Type::TEXT, None::<&str>)
             .with(Type::TEXT_ARRAY, each(&over, |one| &*one.0))
             .with(Type::BYTEA_ARRAY, each(&over, |one| &*one.1))
             .with(Type::INT8_ARRAY, each(&over, |one| one.2))
-            .with(Type::TEXT_ARRAY, each(&counted, |one| &*one.0))
-            .with(Type::INT8_ARRAY, each(&counted, |one| one.1))
     }
 
     fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {

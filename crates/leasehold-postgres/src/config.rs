@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
 use leasehold_sql::{Settings, UrlRules};
@@ -15,10 +13,8 @@ pub(crate) const NAME: &str = "postgres";
 ///
 /// ```
 /// use leasehold_postgres::PostgresConfig;
-/// use std::time::Duration;
 ///
-/// let config = PostgresConfig::parse("postgres://app@10.0.0.7/app?schema=locks&timeout=2s")?
-///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
+/// let config = PostgresConfig::parse("postgres://app@10.0.0.7/app?schema=locks&timeout=2s")?.connections(8);
 /// assert!(PostgresConfig::parse("postgres://h/app?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -210,18 +206,16 @@ impl PostgresConfig {
         Ok(create + &Sql::new(schema).create)
     }
 
-    /// The connections, the schema, when to forget a counter, and where to be woken from.
-    pub(crate) async fn open_parts(
-        self,
-    ) -> Result<(Pool, SchemaName, Option<Duration>, Option<Box<Server>>)> {
-        let (forget_after, wakeups) = (self.settings.forget_after, self.wakeups.clone());
+    /// The connections, the schema, and where to be woken from.
+    pub(crate) async fn open_parts(self) -> Result<(Pool, SchemaName, Option<Box<Server>>)> {
+        let wakeups = self.wakeups.clone();
         let (pool, schema, own) = self.open_pool(Self::DEFAULT_SCHEMA, 1).await?;
         let waker = match wakeups {
             Wakers::Same => own.filter(|_| pool.direct),
             Wakers::Server(server) => Some(server),
             Wakers::Never => None,
         };
-        Ok((pool, schema, forget_after, waker))
+        Ok((pool, schema, waker))
     }
 
     /// Connections, of which so many of a caller's pool are for batches; the schema; and the server
@@ -260,6 +254,8 @@ impl PostgresConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio_postgres::config::SslMode;
 
     use super::*;

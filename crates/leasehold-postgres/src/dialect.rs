@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Health, Key, Result, Wakeups};
-use leasehold_sql::{Client, Dialect, SqlStore, Tries, micros};
+use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 
 use crate::config::{NAME, PostgresConfig};
 use crate::listener::Listener;
@@ -23,8 +23,6 @@ pub struct Postgres {
     /// How long a statement that has others behind it waits for a row, in milliseconds; `None` if the session knows it.
     pub(crate) patience: Option<String>,
     pub(crate) listener: Option<Arc<Listener>>,
-    /// In microseconds.
-    pub(crate) forget_after: Option<i64>,
 }
 
 /// Leases in a PostgreSQL database. Cheap to clone; clones share the connections.
@@ -54,11 +52,11 @@ impl PostgresConfig {
 
 impl Postgres {
     async fn new(config: PostgresConfig) -> Result<Self> {
-        let (pool, schema, forget_after, waker) = config.open_parts().await?;
+        let (pool, schema, waker) = config.open_parts().await?;
         let sql = Arc::new(Sql::new(schema));
         let listener = waker.map(|server| Listener::new(*server, pool.clone(), Arc::clone(&sql)));
         let patience = (!pool.direct).then(|| PATIENCE.as_millis().to_string());
-        Ok(Self { pool, sql, patience, listener, forget_after: forget_after.map(micros) })
+        Ok(Self { pool, sql, patience, listener })
     }
 }
 

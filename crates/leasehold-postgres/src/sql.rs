@@ -30,10 +30,18 @@ impl SchemaName {
     /// Inserts it, and what the functions share.
     pub(crate) fn inserted(&self, text: &str) -> String {
         text.replace("{guard}", include_str!("sql/guard.sql").trim())
+            .replace("{locks}", include_str!("sql/locks.sql").trim())
             .replace("{unlocked}", include_str!("sql/unlocked.sql").trim())
             .replace("{settings}", include_str!("sql/settings.sql").trim())
             .replace("{safe}", SAFE)
+            .replace("{token}", TOKEN)
+            .replace("{removable}", REMOVABLE)
+            .replace("{least_token}", LEAST_TOKEN)
+            .replace("{most_raised}", MOST_RAISED)
+            .replace("{mark}", MARK)
+            .replace("{lock}", &LOCK.to_string())
             .replace("{indexed}", INDEXED)
+            .replace("{looks_up}", LOOKS_UP)
             .replace("{functions}", &FUNCTIONS.to_string())
             .replace("{schema_text}", &self.0)
             .replace("{schema}", &self.quoted())
@@ -53,11 +61,33 @@ pub(crate) const FUNCTIONS: i32 = 1;
 /// The search path of our functions: none of another user's functions, operators and types is found before the server's.
 const SAFE: &str = "SET search_path = pg_catalog, pg_temp";
 
+/// The next token of a row, as the rules mint it (C7).
+const TOKEN: &str = "greatest(counter + 1, least(n, 4503599627370496))";
+
+/// The high-water mark: no row that was removed had a higher counter. Not in a function, which the server would parse each time.
+const MARK: &str = "(SELECT last_value FROM {schema}.mark)";
+
+/// The least token that a key may have for which a row was just added.
+const LEAST_TOKEN: &str = "greatest({mark} + 1, least({schema}.now_us(), 4503599627370496))";
+
+/// The most that a token may be raised to: one that is near the end would end every key.
+const MOST_RAISED: &str = "(greatest({mark}, 4503599627370496) + 4294967296)";
+
+/// Whether the mark may take over the counter of a row: so far above a raise no number of grants brings it.
+const REMOVABLE: &str = "counter <= {most_raised} + 4294967296";
+
+/// The first half of the number of the advisory lock around a change of the high-water mark; the other is the sequence's.
+const LOCK: i32 = 0x4c73_6864;
+
 /// The same for a transaction that creates objects.
 pub(crate) const SAFELY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// The plan of a function on many keys must not change with the size of the table: each key is looked up.
-const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off \
+/// The plan of a function must not be one for a small table, as it is between two bursts: keys are looked up. The sequence can only be
+/// read whole, which then counts as a plan so expensive that it would be compiled.
+const LOOKS_UP: &str = "SET enable_seqscan = off SET jit = off";
+
+/// The same of a function on many keys: each key is looked up.
+const INDEXED: &str = "SET enable_seqscan = off SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off \
                        SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan";
 
 /// The files that create the schema, in order.
@@ -94,7 +124,7 @@ statements! {
         acquire: 10, acquire_one: 9, acquire_batch: 9,
         renew: 7, renew_one: 6, renew_batch: 6,
         release: 6, release_one: 5, release_batch: 5,
-        evict: 5, purge: 6, health: 0,
+        evict: 5, purge: 4, health: 0,
     }
     files { exists, look_up, page, scan, listen, leave }
 }
@@ -117,9 +147,24 @@ mod tests {
     fn everything_is_inserted_everywhere() {
         let sql = format!("{:?}", Sql::new(SchemaName::new("x").unwrap()));
         assert!(
-            ["{schema", "{guard", "{unlocked", "{settings", "{safe", "{indexed", "{functions"]
-                .iter()
-                .all(|mark| !sql.contains(mark)),
+            [
+                "{schema",
+                "{guard",
+                "{unlocked",
+                "{settings",
+                "{safe",
+                "{indexed",
+                "{looks_up",
+                "{functions",
+                "{token",
+                "{removable",
+                "{lock",
+                "{least",
+                "{most",
+                "{mark"
+            ]
+            .iter()
+            .all(|mark| !sql.contains(mark)),
             "{sql}"
         );
         assert!(!sql.contains("leasehold."), "the name of the schema is fixed somewhere");

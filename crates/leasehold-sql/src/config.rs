@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, table};
+use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
 
 /// What is configured in the same way for each server.
@@ -9,8 +9,6 @@ use leasehold_driver::StoreUrl;
 pub struct Settings {
     /// The time limit of an operation.
     pub timeout: Duration,
-    /// When the token counter of a key without a holder is forgotten.
-    pub forget_after: Option<Duration>,
     /// The most connections of the store's own.
     pub connections: usize,
     /// How statements read the clock, if not by the server's function: an expression, for tests.
@@ -31,14 +29,6 @@ macro_rules! setters {
         #[must_use]
         pub fn timeout(mut self, timeout: ::std::time::Duration) -> Self {
             self.settings.timeout = timeout;
-            self
-        }
-
-        /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
-        /// never.
-        #[must_use]
-        pub fn forget_after(mut self, forget_after: Option<::std::time::Duration>) -> Self {
-            self.settings.forget_after = forget_after;
             self
         }
 
@@ -113,7 +103,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (timeout, connections) = (Self::TIMEOUT, Self::CONNECTIONS);
-        Self { timeout, connections, forget_after: Some(table::FORGET_AFTER), clock: None }
+        Self { timeout, connections, clock: None }
     }
 }
 

@@ -83,14 +83,13 @@ pub trait Records: Client {
     fn evict<'c>(&'c self, these: Eviction<'c>, patience: Duration) -> Call<'c, Self::Source>;
 
     /// The rows that may be purged, and always the last row that was read. The columns: `o_more`, the row is the last
-    /// and more may follow; `o_over`, its lease is over; `o_old`, its counter may be forgotten.
+    /// and more may follow; `o_over`, its lease is over.
     fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c, Self::Source>;
 
     /// Removes what is over.
     fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c, Self::Source>;
 
-    /// The positions that an eviction or a purge returns, counted from 1: of records as they are, of counters below zero.
-    /// `None` if another transaction holds a row.
+    /// The positions that an eviction or a purge returns, counted from 1; `None` if another transaction holds a row.
     ///
     /// # Errors
     /// `Unexpected` for other rows.

@@ -12,8 +12,6 @@ pub(crate) struct ScannedRow {
     pub(crate) is_last: bool,
     /// Its lease is over.
     pub(crate) is_over: bool,
-    /// Its counter may be forgotten once its key has no lease.
-    pub(crate) is_forgettable: bool,
 }
 
 /// The next rows that a purge looks at.
@@ -34,6 +32,4 @@ pub struct Scan<'s> {
 pub struct Purge {
     /// Records: key, lease id in bytes, token.
     pub over: Vec<(String, Vec<u8>, Option<i64>)>,
-    /// Counters: key, value.
-    pub counted: Vec<(String, i64)>,
 }

@@ -40,7 +40,7 @@ pub(crate) async fn purge<D: Dialect>(
     let until = Deadline::after(dialect.pool().timeout());
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
-        let acted = !reply.removed.is_empty() || reply.counters_forgotten > 0;
+        let acted = !reply.removed.is_empty();
         let judged = |e: Error| if acted { e.with_effect(Effect::Unknown) } else { e };
         let scanned = until
             .bound(scan(&**dialect, Scan { keys: keys.as_deref(), after: &at, most: look_at }))
@@ -50,10 +50,9 @@ pub(crate) async fn purge<D: Dialect>(
         });
         let mut page = scanned.map_err(judged)?;
         let next = page.iter().find(|row| row.is_last).map(|row| Position::of(&row.stored));
-        page.retain(|row| row.is_over || row.is_forgettable);
-        let room = most - reply.removed.len() - reply.counters_forgotten;
-        let (mut candidates, full_at) =
-            Candidates::of(page, at.clone(), (&wanted, filter), room.min(STEP));
+        page.retain(|row| row.is_over);
+        let room = most - reply.removed.len();
+        let (mut candidates, full_at) = Candidates::of(page, at.clone(), &wanted, room.min(STEP));
         // A row may be read twice.
         for one in candidates.unreadable.drain(..) {
             if reply.unreadable.iter().all(|known| known.name != one.name) {
@@ -74,7 +73,7 @@ pub(crate) async fn purge<D: Dialect>(
             // From the beginning, as far as it has started.
             None => (at, wrapped) = (Position::default(), true),
         }
-        if reply.removed.len() + reply.counters_forgotten >= most {
+        if reply.removed.len() >= most {
             break;
         }
     }
@@ -97,12 +96,8 @@ async fn remove<D: Dialect>(
         Err(unanswered(dialect.pool().server(), until.limit(), Effect::Unknown))
     })?;
     for nth in purged {
-        if nth < 0 {
-            reply.counters_forgotten += 1;
-        } else {
-            let target = usize::try_from(nth - 1).ok().and_then(|nth| targets.get(nth));
-            reply.removed.extend(target.cloned().flatten());
-        }
+        let target = usize::try_from(nth - 1).ok().and_then(|nth| targets.get(nth));
+        reply.removed.extend(target.cloned().flatten());
     }
     Ok(())
 }
@@ -115,7 +110,7 @@ async fn scan<D: Dialect>(dialect: &D, these: Scan<'_>) -> Result<Vec<ScannedRow
         let row = Reply::<<D::Source as Source>::Session>(pool.server(), row);
         let (now, stored) = row.stored()?;
         let (is_last, is_over) = (row.flag("o_more")?, row.flag("o_over")?);
-        Ok(ScannedRow { now, stored, is_last, is_over, is_forgettable: row.flag("o_old")? })
+        Ok(ScannedRow { now, stored, is_last, is_over })
     };
     rows.iter().map(scanned).collect()
 }
@@ -140,39 +135,27 @@ struct Candidates {
 
 impl Candidates {
     fn len(&self) -> usize {
-        self.targets.iter().flatten().count() + self.purge.counted.len()
+        self.targets.iter().flatten().count()
     }
 
     fn is_empty(&self) -> bool {
-        self.targets.is_empty() && self.purge.counted.is_empty()
+        self.targets.is_empty()
     }
 
-    /// At most `most` of these rows, which come after `at`, and the position before the first one that is left. The
-    /// counter of a key comes after all its records.
+    /// At most `most` of these rows, which come after `at`, and the position before the first one that is left.
     fn of(
         page: Vec<ScannedRow>,
         mut at: Position,
-        (wanted, filter): (&Filter, &Filter),
+        wanted: &Filter,
         most: usize,
     ) -> (Self, Option<Position>) {
         let mut all = Self::default();
-        for key in page.chunk_by(|a, b| a.stored.key == b.stored.key) {
-            for row in key {
-                if all.len() == most {
-                    return (all, Some(at));
-                }
-                all.add(wanted, row);
+        for row in page {
+            if all.len() == most {
+                return (all, Some(at));
             }
-            let counted = key.iter().find(|row| {
-                row.is_forgettable && row.stored.key().is_ok_and(|key| filter.matches_counter(&key))
-            });
-            if let Some(ScannedRow { stored, .. }) = counted {
-                if all.len() == most {
-                    return (all, Some(at));
-                }
-                all.purge.counted.push((stored.key.clone(), stored.counter));
-            }
-            at = key.last().map(|row| Position::of(&row.stored)).unwrap_or(at);
+            all.add(wanted, &row);
+            at = Position::of(&row.stored);
         }
         (all, None)
     }

@@ -119,6 +119,10 @@ impl Request for RenewEntry {
                 lost(LostReason::Evicted(reason.and_then(|reason| Reason::new(&reason).ok())))
             }
             "mode" => row.mode_conflict(self.id(), self.claims()).map(RenewOutcome::Failed),
+            "raise" => {
+                let most = row.required("o_most")?;
+                Ok(RenewOutcome::Failed(self.raised_too_far(most.unsigned_abs())))
+            }
             other => Err(row.unexpected_outcome(other)),
         }
     }

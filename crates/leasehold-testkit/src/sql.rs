@@ -6,6 +6,7 @@ pub mod clocked;
 pub mod conformance;
 pub mod faults;
 pub mod limits;
+pub mod mark;
 pub mod nene;
 pub mod rows;
 pub mod sessions;
@@ -57,6 +58,10 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
     const LEASES: &'static str;
     const KEY: &'static str;
 
+    /// Reads the high-water mark of the tokens, and sets it to `{mark}`.
+    const HIGH_WATER_MARK: &'static str;
+    const SET_THE_MARK: &'static str;
+
     /// The table of the schema's version.
     const VERSION: &'static str;
 
@@ -69,7 +74,7 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
     /// What a line of its log has that reports an error.
     const LOGGED_ERROR: &'static str;
 
-    /// Statements that let a trigger refuse every update of the key `k3` with the text `not this one`.
+    /// Statements that let a trigger refuse every new row of the key `k3` with the text `not this one`.
     const REFUSE_K3: &'static str;
 
     /// The change of a lease's columns that frees its key.

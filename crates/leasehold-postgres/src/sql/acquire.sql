@@ -19,35 +19,18 @@ CREATE OR REPLACE FUNCTION {schema}.acquire(
     OUT o_now bigint,
     OUT o_holder text
 )
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
     one {schema}.leases;
     refusing {schema}.leases;
-    new_keys text[];
-    new_rows text[] := '{}';
     mine bigint[];
     longest bigint := 0;
     place integer;
 BEGIN
     {guard}
-    LOOP
-        -- Each key has a row before any row is locked: nobody waits for a row who has locked a later one.
-        WITH made AS (
-            INSERT INTO {schema}.leases (key, slot)
-            SELECT name, 0 FROM unnest(p_keys) AS wanted (name)
-            WHERE NOT EXISTS (SELECT FROM {schema}.leases WHERE key = name AND slot = 0 OFFSET 0)
-            ORDER BY name COLLATE "C"
-            ON CONFLICT DO NOTHING
-            RETURNING key
-        )
-        SELECT array_agg(key) INTO new_keys FROM made;
-        new_rows := new_rows || new_keys;
-        PERFORM FROM {schema}.leases WHERE key = ANY (p_keys) AND (slot = 0 OR id = p_id) ORDER BY key, slot FOR UPDATE;
-        -- A purge may have removed a row in between.
-        EXIT WHEN (SELECT count(*) FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0) = cardinality(p_keys);
-    END LOOP;
+    {locks}
     n := {schema}.now_us();
     o_now := n;
 
@@ -108,7 +91,8 @@ BEGIN
         END IF;
 
         -- C7: one token for all keys, drawn now that they are won.
-        SELECT greatest(n, max(counter) + 1) INTO o_token FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0;
+        SELECT greatest({least_token}, max(counter) + 1) INTO o_token
+        FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0;
         IF o_token > 9007199254740991 THEN
             outcome := 'exhausted';
             o_key := p_keys[1];
@@ -139,11 +123,9 @@ BEGIN
         o_rest := n + p_term - {schema}.now_us();
         RETURN;
     END;
-    -- What is not granted leaves no new row. Unless it has ended the rest of a lease, a crash loses nothing of it: those
+    -- What is not granted leaves no row. Unless it has ended the rest of a lease, a crash loses nothing of it: those
     -- who wait for the locked rows do not wait for the disk.
-    IF cardinality(new_rows) > 0 THEN
-        DELETE FROM {schema}.leases WHERE key = ANY (new_rows);
-    END IF;
+    PERFORM {schema}.remove_free(p_keys);
     IF cardinality(array_remove(mine, NULL)) = 0 THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION {schema}.evict(
     p_tokens bigint[],
     p_reason text
 ) RETURNS SETOF integer
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -42,6 +42,7 @@ BEGIN
         RETURN NEXT i;
     END LOOP;
     PERFORM {schema}.count_others(p_keys);
+    PERFORM {schema}.remove_free(p_keys);
     PERFORM {schema}.wake(p_keys);
 END
 $$;

@@ -21,7 +21,12 @@ BEGIN
     SELECT 'postgres:' || system_identifier || '/' || oid || '/{schema_text}' INTO o_identity
     FROM pg_control_system(), pg_database WHERE datname = current_database();
     SELECT array_agg(privilege || ' on ' || name) INTO o_missing
-    FROM unnest(ARRAY['leases', 'waiters']) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+    FROM (
+        SELECT name, privilege
+        FROM unnest(ARRAY['leases', 'waiters']) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+        UNION ALL
+        SELECT 'mark', unnest(ARRAY['SELECT', 'UPDATE'])
+    ) AS wanted
     WHERE NOT has_table_privilege('{schema}.' || name, privilege);
 END
 $$;

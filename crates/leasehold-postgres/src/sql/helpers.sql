@@ -1,5 +1,57 @@
--- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key. Free slots are used
--- again; more of them than of others, and a few, are removed, for every operation on the key reads them.
+-- Raises the high-water mark to at least this. Only one session at a time may set it, or it could go back. That lock ends with the inner
+-- transaction, so that nobody waits for the disk; a sequence keeps its value.
+CREATE OR REPLACE FUNCTION {schema}.pass(p_token bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF {mark} OPERATOR(pg_catalog.>=) p_token THEN
+        RETURN;
+    END IF;
+    BEGIN
+        PERFORM pg_catalog.pg_advisory_xact_lock({lock}, '{schema}.mark'::pg_catalog.regclass::pg_catalog.oid::integer);
+        PERFORM pg_catalog.setval('{schema}.mark', greatest(last_value, p_token)) FROM {schema}.mark;
+        RAISE SQLSTATE 'LH002';
+    EXCEPTION WHEN SQLSTATE 'LH002' THEN
+        RETURN;
+    END;
+END
+$$;
+
+-- Another token for keys that this transaction has added a row of, because the mark has passed the one that it drew before: somebody else
+-- has taken and released such a key since (C7). Null at the end of the tokens; the rows are gone then.
+CREATE OR REPLACE FUNCTION {schema}.token_of_new(p_keys text[]) RETURNS bigint
+LANGUAGE plpgsql {safe} AS $$
+#variable_conflict use_column
+DECLARE
+    new_token bigint := {least_token};
+BEGIN
+    IF new_token > 9007199254740991 THEN
+        DELETE FROM {schema}.leases WHERE key = ANY (p_keys);
+        RETURN NULL;
+    END IF;
+    UPDATE {schema}.leases SET counter = new_token, token = new_token WHERE key = ANY (p_keys) AND slot = 0;
+    RETURN new_token;
+END
+$$;
+
+-- Removes the rows of those of the keys that have neither a lease nor a mark of an evicted one. Their slots 0 are locked. A counter
+-- that is damaged stays, so that it ends no other key.
+CREATE OR REPLACE FUNCTION {schema}.remove_free(p_keys text[]) RETURNS void
+LANGUAGE plpgsql {safe} AS $$
+DECLARE
+    free text[];
+    highest bigint;
+BEGIN
+    SELECT array_agg(key), max(counter) INTO free, highest
+    FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0 AND id IS NULL AND others = 0 AND {removable};
+    IF free IS NOT NULL THEN
+        PERFORM {schema}.pass(highest);
+        DELETE FROM {schema}.leases WHERE key = ANY (free);
+    END IF;
+END
+$$;
+
+-- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key, and is its only row.
+-- Free slots are used again; more of them than of others, and a few, are removed, for every operation on the key reads them.
 CREATE OR REPLACE FUNCTION {schema}.count_others(p_keys text[]) RETURNS void
 LANGUAGE plpgsql {safe} AS $$
 DECLARE
@@ -13,7 +65,7 @@ BEGIN
         IF counted.known <> counted.others THEN
             UPDATE {schema}.leases SET others = counted.others WHERE key = counted.key AND slot = 0;
         END IF;
-        IF counted.free > counted.others + 8 THEN
+        IF counted.free > counted.others + 8 OR (counted.free > 0 AND counted.others = 0) THEN
             DELETE FROM {schema}.leases WHERE key = counted.key AND slot > 0 AND id IS NULL;
         END IF;
     END LOOP;

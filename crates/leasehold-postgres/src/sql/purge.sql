@@ -1,14 +1,11 @@
--- Removes these records if their terms are over, and forgets these counters if they are unchanged and their keys have no
--- record. Returns the positions of what is gone: of records as they are, of counters below zero.
+-- Removes these records if their terms are over. Returns the positions of what is gone.
 CREATE OR REPLACE FUNCTION {schema}.purge(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
-    p_tokens bigint[],
-    p_counted text[],
-    p_counters bigint[]
+    p_tokens bigint[]
 ) RETURNS SETOF integer
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -18,7 +15,7 @@ BEGIN
     SELECT coalesce(array_agg(key), '{}') INTO locked
     FROM (
         SELECT key FROM {schema}.leases
-        WHERE key = ANY (p_keys || p_counted) AND slot = 0 ORDER BY key FOR UPDATE SKIP LOCKED
+        WHERE key = ANY (p_keys) AND slot = 0 ORDER BY key FOR UPDATE SKIP LOCKED
     ) AS free;
     n := {schema}.now_us();
     FOR i IN 1 .. cardinality(p_keys) LOOP
@@ -31,14 +28,7 @@ BEGIN
     PERFORM {schema}.count_others(locked);
     -- Slots after the first that nobody uses.
     DELETE FROM {schema}.leases WHERE key = ANY (locked) AND slot > 0 AND id IS NULL;
-    FOR i IN 1 .. cardinality(p_counted) LOOP
-        DELETE FROM {schema}.leases AS lease
-        WHERE key = p_counted[i] AND key = ANY (locked) AND slot = 0 AND id IS NULL AND counter = p_counters[i]
-            AND NOT EXISTS (SELECT FROM {schema}.leases AS other WHERE other.key = lease.key AND other.slot > 0);
-        IF FOUND THEN
-            RETURN NEXT -i;
-        END IF;
-    END LOOP;
+    PERFORM {schema}.remove_free(locked);
     DELETE FROM {schema}.waiters WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.waiters WHERE until < n ORDER BY until LIMIT 100 FOR UPDATE SKIP LOCKED
     ));

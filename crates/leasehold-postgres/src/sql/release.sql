@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {schema}.release(
     OUT outcome text,
     OUT o_rest bigint
 )
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -18,7 +18,8 @@ DECLARE
     kept bigint;
 BEGIN
     {guard}
-    PERFORM FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0 ORDER BY key FOR UPDATE;
+    -- It waits for an acquire of this lease that is not over.
+    {locks}
     n := {schema}.now_us();
     SELECT
         count(*) FILTER (WHERE state = 'h' AND (expires IS NULL OR expires > n)),
@@ -43,6 +44,9 @@ BEGIN
         UPDATE {schema}.leases SET id = NULL
         WHERE key = ANY (p_keys) AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token);
         PERFORM {schema}.count_others(p_keys);
+    END IF;
+    PERFORM {schema}.remove_free(p_keys);
+    IF held + expired > 0 THEN
         PERFORM {schema}.wake(p_keys) WHERE p_wakes;
     END IF;
     outcome := CASE

@@ -11,22 +11,24 @@ LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 DECLARE
     listened text[];
+    places tid[];
+    highest bigint;
 BEGIN
     {guard}
-    RETURN QUERY
-    WITH held AS MATERIALIZED (
-        SELECT place, {schema}.now_us() AS n
-        FROM unnest(p_keys, p_ids, p_tokens) AS wanted (name, held_id, with_token),
-        LATERAL (
-            SELECT ctid AS place FROM {schema}.leases
-            WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
-                AND (with_token IS NULL OR token = with_token)
-            FOR UPDATE SKIP LOCKED
-        ) AS row
-    )
-    UPDATE {schema}.leases AS lease SET id = NULL
-    FROM held WHERE lease.ctid = place
-    RETURNING key, coalesce(lease.expires <= n, false);
+    SELECT array_agg(place), max(counter) INTO places, highest
+    FROM unnest(p_keys, p_ids, p_tokens) AS wanted (name, held_id, with_token),
+    LATERAL (
+        SELECT ctid AS place, counter FROM {schema}.leases
+        WHERE key = name AND slot = 0 AND others = 0 AND {removable} AND id = held_id AND NOT shared AND state = 'h'
+            AND (with_token IS NULL OR token = with_token)
+        FOR UPDATE SKIP LOCKED
+    ) AS row;
+    IF places IS NOT NULL THEN
+        PERFORM {schema}.pass(highest);
+        RETURN QUERY
+        DELETE FROM {schema}.leases AS lease USING unnest(places) AS place WHERE lease.ctid = place
+        RETURNING key, coalesce(expires <= {schema}.now_us(), false);
+    END IF;
     -- A key that was skipped may wake a waiter in vain.
     SELECT array_agg(name) INTO listened
     FROM unnest(p_keys, p_wakes) AS released (name, wakes)

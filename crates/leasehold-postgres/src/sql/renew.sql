@@ -10,9 +10,10 @@ CREATE OR REPLACE FUNCTION {schema}.renew(
     OUT outcome text,
     OUT o_rest bigint,
     OUT o_key text,
-    OUT o_reason text
+    OUT o_reason text,
+    OUT o_most bigint
 )
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -34,6 +35,11 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
+    IF whole AND p_raise > {most_raised} THEN
+        outcome := 'raise';
+        o_most := {most_raised};
+        RETURN;
+    END IF;
     IF whole THEN
         UPDATE {schema}.leases
         SET expires = CASE WHEN expires IS NULL OR p_to IS NULL THEN NULL ELSE greatest(expires, n + p_to) END,
@@ -62,5 +68,6 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM {schema}.drop_held(p_keys, p_id, n, p_token);
+    PERFORM {schema}.remove_free(p_keys);
 END
 $$;

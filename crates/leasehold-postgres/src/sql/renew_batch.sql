@@ -21,6 +21,7 @@ BEGIN
             SELECT ctid AS place FROM {schema}.leases
             WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
                 AND (with_token IS NULL OR token = with_token)
+                AND (raise_to IS NULL OR raise_to <= {most_raised})
             FOR UPDATE SKIP LOCKED
         ) AS row
     )

@@ -9,9 +9,10 @@ CREATE OR REPLACE FUNCTION {schema}.renew_one(
     OUT outcome text,
     OUT o_rest bigint,
     OUT o_key text,
-    OUT o_reason text
+    OUT o_reason text,
+    OUT o_most bigint
 )
-LANGUAGE plpgsql {safe} AS $$
+LANGUAGE plpgsql {safe} {looks_up} AS $$
 #variable_conflict use_column
 DECLARE
     place tid;
@@ -20,6 +21,7 @@ BEGIN
     {guard}
     SELECT ctid INTO place FROM {schema}.leases
     WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h' AND (p_token IS NULL OR token = p_token)
+        AND (p_raise IS NULL OR p_raise <= {most_raised})
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         -- C4: the row is locked by now. C6: an ended lease is not revived.
@@ -35,7 +37,7 @@ BEGIN
         END IF;
     END IF;
     {unlocked}
-    SELECT * INTO outcome, o_rest, o_key, o_reason
+    SELECT * INTO outcome, o_rest, o_key, o_reason, o_most
     FROM {schema}.renew(p_patience, p_id, ARRAY[p_key], '{-1}', p_to, p_token, p_raise);
 END
 $$;

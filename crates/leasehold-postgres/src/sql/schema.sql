@@ -10,12 +10,16 @@ ALTER TABLE {schema}.version ADD COLUMN IF NOT EXISTS functions integer;
 INSERT INTO {schema}.version (version) SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.version);
 UPDATE {schema}.version SET functions = {functions};
 
--- The rows of a key are slots. Slot 0 exists as long as the key's counter is kept; every operation on the key
--- locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
+-- The high-water mark of the tokens (C7): no row that was removed had a higher counter. A sequence, because its changes are
+-- seen at once, and are never undone.
+CREATE SEQUENCE IF NOT EXISTS {schema}.mark AS bigint MINVALUE 0 START 0 MAXVALUE 9007199254740991;
+
+-- The rows of a key are slots. Slot 0 exists as long as the key has a lease or a mark of an evicted one; every operation on
+-- the key locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
 -- exclusive lease is in slot 0. More than one shared lease, and the marks of evicted leases, take further slots,
 -- which are used again.
--- There is no index on a column that changes, and half of each page is free, so that updates stay in their page. There
--- are no constraints but the key: each would cost every update as much as a tenth of it. The reader checks each value.
+-- There is no index on a column that changes, and half of each page is free, so that updates stay in their page. A vacuum leaves
+-- the file as it is, for rows come and go, and to shorten it would lock the table. There are no constraints but the key: each would cost every update as much as a tenth of it. The reader checks each value.
 CREATE TABLE IF NOT EXISTS {schema}.leases (
     key        text COLLATE "C" NOT NULL,
     slot       integer NOT NULL,
@@ -35,7 +39,7 @@ CREATE TABLE IF NOT EXISTS {schema}.leases (
     comment    text,
     reason     text,
     PRIMARY KEY (key, slot)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, vacuum_truncate = off);
 
 -- Who listens for a key, until when. Only hints depend on it, so a crash may empty it.
 CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.waiters (

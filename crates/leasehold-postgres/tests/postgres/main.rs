@@ -8,6 +8,7 @@ mod faults;
 mod first_contact;
 mod hostile;
 mod limits;
+mod mark;
 mod nene;
 mod pooler;
 mod qualified;

@@ -85,7 +85,7 @@ fn tokens(statement: &str) -> Vec<String> {
         let is_word = |c: char| c.is_alphanumeric() || "_.$\"{}".contains(c);
         let joins = (is_word(c) && is_word(last))
             || (is_symbol(c) && is_symbol(last))
-            || (c == ':' && last == ':');
+            || (":=".contains(c) && last == ':');
         match tokens.last_mut().filter(|_| joins) {
             Some(token) => token.push(c),
             None if c.is_whitespace() => {}

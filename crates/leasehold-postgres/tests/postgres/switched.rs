@@ -30,7 +30,10 @@ async fn a_role_that_is_read_only_is_named_and_connects_once_a_second() {
         .await;
     server.run("GRANT USAGE ON SCHEMA leasehold TO app").await;
     server
-        .run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app")
+        .run(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;
+             GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA leasehold TO app",
+        )
         .await;
     let store = PostgresStore::connect(&server.url().replace("postgres@", "app@")).await.unwrap();
     never_acts(&store, "read-only").await;

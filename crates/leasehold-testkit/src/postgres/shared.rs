@@ -33,6 +33,8 @@ impl SqlTestServer for Server {
     const PLAIN: &'static str = "sslmode=disable";
     const LEASES: &'static str = "leasehold.leases";
     const KEY: &'static str = "key";
+    const HIGH_WATER_MARK: &'static str = "SELECT last_value FROM leasehold.mark";
+    const SET_THE_MARK: &'static str = "SELECT setval('leasehold.mark', {mark})";
     const VERSION: &'static str = "leasehold.version";
     // Each transaction that writes has a number, this one too.
     const CALLS: &'static str = "SELECT pg_current_xact_id()";
@@ -40,7 +42,7 @@ impl SqlTestServer for Server {
     const LOGGED_ERROR: &'static str = "ERROR:";
     const REFUSE_K3: &'static str =
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
-         CREATE TRIGGER no BEFORE UPDATE ON leasehold.leases FOR EACH ROW WHEN (NEW.key = 'k3') EXECUTE FUNCTION no()";
+         CREATE TRIGGER no BEFORE INSERT OR UPDATE ON leasehold.leases FOR EACH ROW WHEN (NEW.key = 'k3') EXECUTE FUNCTION no()";
     const FREE: &'static str = "id = NULL";
     const DAMAGES: &'static [&'static str] =
         &["state = NULL", "shared = NULL", "token = NULL", "host = repeat('x', 300)"];
@@ -147,6 +149,7 @@ impl ClockedServer for Server {
     const TABLE: &'static str = "leases";
     const IS_FREE: &'static str = "id IS NULL";
     const HEX_OF_ID: &'static str = "encode(id, 'hex')";
+    const MARK: &'static str = "SELECT greatest(last_value, (SELECT max(counter) FROM {schema}.leases)) FROM {schema}.mark";
     const NENE_END: &'static str = "extract(epoch FROM expires_at)::bigint * 1000000";
 
     fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<PostgresConfig> {
@@ -154,10 +157,7 @@ impl ClockedServer for Server {
         Ok(config.clock("{schema}.now_us()"))
     }
 
-    async fn open_forgetting(
-        config: PostgresConfig,
-        forget_after: Duration,
-    ) -> Result<PostgresStore> {
-        Ok(config.forget_after(Some(forget_after)).connect().await?)
+    async fn connect_with(config: PostgresConfig) -> Result<PostgresStore> {
+        Ok(config.connect().await?)
     }
 }

@@ -28,17 +28,17 @@ pub trait ClockedServer: NeneServer {
     const IS_FREE: &'static str;
     const HEX_OF_ID: &'static str;
 
+    /// Reads what no token is above.
+    const MARK: &'static str;
+
     /// When a lease in the table of the PHP library ends, in microseconds.
     const NENE_END: &'static str;
 
     /// A store in a case's schema, at this port, by its clock.
     fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<Self::Config>;
 
-    /// A store that forgets what was not used for this long.
-    fn open_forgetting(
-        config: Self::Config,
-        forget_after: Duration,
-    ) -> impl Future<Output = Result<Self::Store>> + Send;
+    /// A store with this configuration.
+    fn connect_with(config: Self::Config) -> impl Future<Output = Result<Self::Store>> + Send;
 }
 
 /// A schema for one case alone.
@@ -103,34 +103,32 @@ impl<S: ClockedServer> Clocked<S> {
         Ok(Observation::new(rows, Vec::new()))
     }
 
-    /// The rows of the leases, and the counters of their keys.
+    /// The rows of the leases, and what no token is above.
     pub async fn observe(&self) -> Result<Observation> {
         let (key, is_free, id, table) = (S::KEY, S::IS_FREE, S::HEX_OF_ID, S::TABLE);
         let text = format!(
-            "SELECT {key}, slot, counter, {is_free}, {id}, shared, state <> 'e' AND (expires IS NULL OR expires > {{now}}),
+            "SELECT {key}, {is_free}, {id}, shared, state <> 'e' AND (expires IS NULL OR expires > {{now}}),
                     token, group_name, host, pid, program, comment
              FROM {{schema}}.{table} ORDER BY {key}, slot"
         );
-        let (mut rows, mut counters) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
         for row in self.query(&text).await? {
             let key = Key::new(value(&row, 0)?)?;
-            if value(&row, 1)? == "0" {
-                counters.push((key.clone(), value(&row, 2)?.parse()?));
-            }
-            if is_true(&row, 3)? {
+            if is_true(&row, 1)? {
                 continue;
             }
-            let id = LeaseId::foreign(&bytes(value(&row, 4)?)?)?;
-            let mode = if is_true(&row, 5)? { Mode::SHARED } else { Mode::Exclusive };
-            let mut seen = Row::new(key, Some(id), mode, is_true(&row, 6)?);
-            seen.token = Some(FencingToken::new(value(&row, 7)?.parse()?)?);
-            seen.group = row[8].as_deref().map(GroupName::new).transpose()?;
-            let pid = row[10].as_deref().map(str::parse).transpose()?;
-            seen.note =
-                crate::note(row[9].as_deref(), pid, row[11].as_deref(), row[12].as_deref())?;
+            let id = LeaseId::foreign(&bytes(value(&row, 2)?)?)?;
+            let mode = if is_true(&row, 3)? { Mode::SHARED } else { Mode::Exclusive };
+            let mut seen = Row::new(key, Some(id), mode, is_true(&row, 4)?);
+            seen.token = Some(FencingToken::new(value(&row, 5)?.parse()?)?);
+            seen.group = row[6].as_deref().map(GroupName::new).transpose()?;
+            let pid = row[8].as_deref().map(str::parse).transpose()?;
+            seen.note = crate::note(row[7].as_deref(), pid, row[9].as_deref(), row[10].as_deref())?;
             rows.push(seen);
         }
-        Ok(Observation::new(rows, counters))
+        let found = self.query(S::MARK).await?;
+        let mark = found.first().ok_or_else(|| Failure::new("no mark"))?;
+        Ok(Observation::new(rows, []).with_mark(value(mark, 0)?.parse()?))
     }
 }
 

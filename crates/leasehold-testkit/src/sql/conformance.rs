@@ -7,7 +7,7 @@ use leasehold_conformance::{
     Backing, Forgets, Network, Observation, Pool, Proxy, Reports, Restarted, Result, Subject,
     Suite, Time, WallStep,
 };
-use leasehold_core::{AnyStore, Clock as _, Store as _, table};
+use leasehold_core::{AnyStore, Clock as _, Store as _};
 use leasehold_driver::nene::{NeneConfig, NeneServerConfig};
 
 use super::clocked::{Clocked, ClockedServer};
@@ -56,13 +56,12 @@ struct Tables<S> {
 struct State<S: ClockedServer> {
     case: Clocked<S>,
     table: Table,
-    forget_after: Duration,
 }
 
 impl<S: ClockedServer> Tables<S> {
-    async fn take(&self, forget_after: Duration) -> Result<State<S>> {
+    async fn take(&self) -> Result<State<S>> {
         let case = Clocked::new(self.servers.take((self.start)()).await?).await?;
-        let state = State { case, table: self.table, forget_after };
+        let state = State { case, table: self.table };
         let keeps_the_clock = S::KEEPS_THE_CLOCK || self.table == Table::Nene;
         if keeps_the_clock {
             state.case.create_the_clock().await?;
@@ -79,7 +78,7 @@ impl<S: ClockedServer> State<S> {
     async fn open(&self, port: u16, timeout: Duration) -> Result<AnyStore> {
         let config = S::clocked(port, &self.case.schema, timeout)?;
         Ok(match self.table {
-            Table::Leases => AnyStore::new(S::open_forgetting(config, self.forget_after).await?),
+            Table::Leases => AnyStore::new(S::connect_with(config).await?),
             Table::Nene => {
                 // Nobody overwrites what he has read before, and the trigger, which must never refuse what the store
                 // does, is there.
@@ -98,14 +97,11 @@ impl<S: ClockedServer> Subject for Tables<S> {
     }
 
     async fn open(&self) -> Result<State<S>> {
-        self.take(table::FORGET_AFTER).await
+        self.take().await
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State<S>>> {
-        match self.table {
-            Table::Leases => Ok(Forgets::After(self.take(forget_after).await?)),
-            Table::Nene => Ok(Forgets::Never),
-        }
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<State<S>>> {
+        Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {
@@ -135,6 +131,10 @@ impl<S: ClockedServer> Backing for State<S> {
 
     fn time(&self) -> Time {
         Time::Manual(self.case.clock.clone())
+    }
+
+    fn removes_what_is_over(&self) -> bool {
+        false
     }
 
     async fn advance(&self, by: Duration) {

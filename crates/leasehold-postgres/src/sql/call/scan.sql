@@ -1,14 +1,10 @@
 -- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
--- it is the last and more may follow, whether its record is over, and whether its counter may be forgotten once no record
--- is left. $5 is how far a counter must lie behind the server's clock for that; without it, none is forgotten.
+-- it is the last and more may follow, and whether its record is over.
 SELECT n AS o_now, {schema}.shown(lease) AS o_holder, nth OPERATOR(pg_catalog.=) rows AND rows OPERATOR(pg_catalog.=) $4 AS o_more,
-    over AS o_over, old AS o_old
+    over AS o_over
 FROM (SELECT {schema}.now_us() AS n) AS clock, LATERAL (
     SELECT lease, pg_catalog.row_number() OVER (ORDER BY (lease).key, (lease).slot) AS nth,
-        pg_catalog.count(*) OVER () AS rows, (lease).id IS NOT NULL AND is_over AS over,
-        (lease).slot OPERATOR(pg_catalog.=) 0
-            AND coalesce(((lease).counter OPERATOR(pg_catalog.+) $5) OPERATOR(pg_catalog.<) n, false)
-            AND ((lease).id IS NULL OR is_over) AS old
+        pg_catalog.count(*) OVER () AS rows, (lease).id IS NOT NULL AND is_over AS over
     FROM (
         SELECT lease, coalesce(expires OPERATOR(pg_catalog.<=) n, false) AS is_over FROM {schema}.leases AS lease
         WHERE (SELECT {schema}.writable()) AND ($3 IS NULL OR key OPERATOR(pg_catalog.=) ANY ($3))
@@ -17,4 +13,4 @@ FROM (SELECT {schema}.now_us() AS n) AS clock, LATERAL (
         LIMIT $4
     ) AS next
 ) AS page
-WHERE nth OPERATOR(pg_catalog.=) rows OR over OR old
+WHERE nth OPERATOR(pg_catalog.=) rows OR over
