@@ -67,18 +67,14 @@ impl Statements<AcquireRequest> for Mysql {
             && first.program() == other.program()
     }
 
-    fn batch<'c>(
-        &'c self,
-        connection: &Connection<Sessions>,
-        requests: &[&'c AcquireRequest],
-    ) -> Call<'c> {
+    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c AcquireRequest]) -> Call<'c> {
         let [_, host, pid, program, _] = who(requests[0]);
         let wanted = json(requests.iter().map(|one| {
             let (key, id) = (Hex(one.key().as_str()), Hex(one.id().to_bytes()));
             (key, id, term(one), group(one).map(Hex), one.note().comment().map(Hex))
         }));
-        let values = vec![wanted, host, pid, program];
-        self.batch_of(connection, ("acquire_batch", &self.sql.acquire_batch), values)
+        let values = [self.next_batch(), wanted, host, pid, program];
+        Call::procedure(&self.sql, "acquire_batch", values)
     }
 }
 
@@ -104,7 +100,11 @@ impl Statements<RenewEntry> for Mysql {
             let [to, token, raise] = terms(one);
             (Hex(one.key().as_str()), Hex(one.id().to_bytes()), to, token, raise)
         }));
-        self.batch_of(connection, ("renew_batch", &self.sql.renew_batch), vec![wanted])
+        // MariaDB changes rows and returns them by one statement.
+        if self.pool.is_direct && connection.is_ours {
+            return Call::statement(&self.sql.renew_batch, vec![wanted]);
+        }
+        Call::procedure(&self.sql, "renew_batch", [self.next_batch(), wanted])
     }
 }
 
@@ -131,32 +131,18 @@ impl Statements<ReleaseEntry> for Mysql {
         )
     }
 
-    fn batch<'c>(
-        &'c self,
-        connection: &Connection<Sessions>,
-        requests: &[&'c ReleaseEntry],
-    ) -> Call<'c> {
+    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c ReleaseEntry]) -> Call<'c> {
         let wanted = json(requests.iter().map(|one| {
             (Hex(one.key().as_str()), Hex(one.id().to_bytes()), one.token().map(integer))
         }));
-        self.batch_of(connection, ("release_batch", &self.sql.release_batch), vec![wanted])
+        Call::procedure(&self.sql, "release_batch", [wanted])
     }
 }
 
 impl Mysql {
-    /// A batch in a transaction of its procedure, or by the statement of MariaDB where the session takes it.
-    fn batch_of<'c>(
-        &self,
-        connection: &Connection<Sessions>,
-        (procedure, statement): (&str, &'c str),
-        mut values: Vec<Value>,
-    ) -> Call<'c> {
-        if self.pool.is_direct && connection.is_ours {
-            return Call::statement(statement, values);
-        }
-        // It occurs once.
-        values.insert(0, self.batches.fetch_add(1, Ordering::Relaxed).into());
-        Call::procedure(&self.sql, procedure, values)
+    /// The number of a batch, by which its procedure finds the rows that it has changed. It occurs once.
+    fn next_batch(&self) -> Value {
+        self.batches.fetch_add(1, Ordering::Relaxed).into()
     }
 }
 
@@ -185,14 +171,12 @@ impl Records for Mysql {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let keys = keys.map_or(Value::NULL, |keys| names(keys.iter().map(String::as_str)));
         let (key, slot) = (after.key.as_str().into(), after.slot.into());
-        let values = [key, slot, keys, most.into(), self.forget_after.into()];
-        Call::procedure(&self.sql, "scan", values)
+        Call::procedure(&self.sql, "scan", [key, slot, keys, most.into()])
     }
 
     fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
         let over = purge.over.iter().map(|(key, id, token)| (Hex(key), Hex(id), token));
-        let counted = purge.counted.iter().map(|(key, counter)| (Hex(key), counter));
-        Call::procedure(&self.sql, "purge", [json(over), json(counted)])
+        Call::procedure(&self.sql, "purge", [json(over)])
     }
 
     fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {

@@ -17,8 +17,7 @@ pub(crate) const NAME: &str = "mysql";
 /// use leasehold_mysql::MysqlConfig;
 /// use std::time::Duration;
 ///
-/// let config = MysqlConfig::parse("mysql://app@10.0.0.7/locks?timeout=2s")?
-///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
+/// let config = MysqlConfig::parse("mysql://app@10.0.0.7/locks")?.timeout(Duration::from_secs(2));
 /// assert!(MysqlConfig::parse("mysql://h/locks?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -79,7 +78,7 @@ impl MysqlConfig {
         let mut options = URL.parse(url)?;
         let server = Server::parse(&mut options, Self::DEFAULT_DATABASE)?;
         let (source, settings) = (Source::Server(Box::new(server)), Settings::take(&mut options)?);
-        let config = Self { source, settings };
+        let config = Self { settings, ..Self::of(source) };
         config.check()?;
         Ok((config, options))
     }
@@ -93,6 +92,10 @@ impl MysqlConfig {
     /// [`PoolOpts::with_reset_connection`]: mysql_async::PoolOpts::with_reset_connection
     pub fn pool(pool: mysql_async::Pool, database: impl Into<String>) -> Self {
         let source = Source::Pool { pool, database: database.into() };
+        Self::of(source)
+    }
+
+    fn of(source: Source) -> Self {
         Self { source, settings: Settings::default() }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Health, Result};
 use leasehold_driver::Deadline;
-use leasehold_sql::{Client, Dialect, SqlStore, Tries, micros};
+use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 
 use crate::config::{MysqlConfig, NAME};
 use crate::pool::Pool;
@@ -23,8 +23,6 @@ pub struct Mysql {
     pub(crate) sql: Sql,
     /// The number of the last batch. They begin anywhere, so that no other store has the same ones.
     pub(crate) batches: AtomicI64,
-    /// In microseconds.
-    pub(crate) forget_after: Option<i64>,
 }
 
 /// Leases in a database of MySQL or MariaDB. Cheap to clone; clones share the connections.
@@ -54,9 +52,8 @@ impl MysqlConfig {
 
 impl Mysql {
     async fn new(config: MysqlConfig) -> Result<Self> {
-        let forget_after = config.settings.forget_after.map(micros);
         let (pool, sql) = config.open_pool(1).await?;
-        Ok(Self { pool, sql, batches: AtomicI64::new(fastrand::i64(..)), forget_after })
+        Ok(Self { pool, sql, batches: AtomicI64::new(fastrand::i64(..)) })
     }
 }
 

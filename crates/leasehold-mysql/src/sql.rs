@@ -54,10 +54,26 @@ const SHARED: &[(&str, &str)] = &[
     // Refuses a server that is read-only, as it refuses other users.
     ("{writable}", include_str!("sql/shared/writable.sql")),
     ("{locks}", include_str!("sql/shared/locks.sql")),
+    // Adds the rows of the wanted keys, each with its lease. A join may follow.
+    ("{adds_wanted}", include_str!("sql/shared/adds_wanted.sql")),
+    // Before an insertion: on MariaDB it waits for no row. MySQL has no shorter time than a second.
+    ("{at_once}", include_str!("sql/shared/at_once.sql")),
     // The rows of the keys in `p_keys`, to be read. A condition may follow.
     ("{rows}", include_str!("sql/shared/rows.sql")),
     // The same rows, to be changed: what has a limit is read before.
     ("{own_rows}", include_str!("sql/shared/own_rows.sql")),
+    // The rows of the wanted keys that a batch has added, to be changed. Those of others may be locked.
+    ("{added_rows}", include_str!("sql/shared/added_rows.sql")),
+    // The next token of a row that is there, as the rules mint it (C7).
+    ("{token}", "GREATEST(counter + 1, LEAST(n, 4503599627370496))"),
+    // The least token that a key may have for which a row was just added. `mark` was read.
+    ("{least_token}", "GREATEST(mark + 1, LEAST(n, 4503599627370496))"),
+    // The most that a counter may be for the mark to take it over: so far above a raise no number of grants brings it.
+    ("{most_removed}", "({most_raised} + 4294967296)"),
+    // The most that a token may be raised to: one that is near the end would end every key.
+    ("{most_raised}", "(GREATEST(mark, 4503599627370496) + 4294967296)"),
+    // The high-water mark: no row that was removed had a higher counter. As a part of another statement this would lock rows.
+    ("{reads_mark}", "SELECT COALESCE(MAX(value), 0) INTO mark FROM {schema}.leasehold_mark;"),
     ("{settings}", include_str!("sql/shared/settings.sql")),
     // The replicas that this user sees, and whether it sees those of others.
     ("{replicas}", include_str!("sql/shared/replicas.sql")),
@@ -84,18 +100,13 @@ pub(crate) struct Sql {
     clock: &'static str,
     /// What the name of each procedure begins with.
     pub(crate) routines: String,
-    pub(crate) acquire_batch: String,
     pub(crate) renew_batch: String,
-    pub(crate) release_batch: String,
 }
 
 impl Sql {
     pub(crate) fn new(database: DatabaseName, clock: &'static str) -> Self {
-        let inserted = |text| database.inserted(text, clock);
         Self {
-            acquire_batch: inserted(include_str!("sql/mariadb/acquire_batch.sql")),
-            renew_batch: inserted(include_str!("sql/mariadb/renew_batch.sql")),
-            release_batch: inserted(include_str!("sql/mariadb/release_batch.sql")),
+            renew_batch: database.inserted(include_str!("sql/mariadb/renew_batch.sql"), clock),
             routines: format!("{}.leasehold_", database.quoted()),
             database,
             clock,
@@ -132,8 +143,7 @@ mod tests {
     #[test]
     fn everything_is_inserted_everywhere() {
         let sql = Sql::new(DatabaseName::new("x").unwrap(), NOW);
-        let direct = [&sql.acquire_batch, &sql.renew_batch, &sql.release_batch];
-        for statement in sql.create().iter().chain(direct) {
+        for statement in sql.create().iter().chain([&sql.renew_batch]) {
             assert!(!statement.contains(['{', '}']), "{statement}");
             assert!(statement.contains("`x`.leasehold_"), "{statement}");
         }

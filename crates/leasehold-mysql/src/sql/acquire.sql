@@ -12,10 +12,11 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, own_token, own_end, longest, new_token BIGINT;
-    DECLARE wanted, found, held, tokens, lim, refused_by, place INT;
+    DECLARE n, mark, own_token, own_end, longest, new_token BIGINT;
+    DECLARE wanted, held, tokens, lim, refused_by, place INT;
     DECLARE refused_slot INT;
     DECLARE this_key, refused_key, conflict VARBINARY(1024);
+    DECLARE is_locked BOOLEAN;
     DECLARE is_refused, ends BOOLEAN DEFAULT FALSE;
     DECLARE i INT DEFAULT 0;
     DECLARE each_key CURSOR FOR
@@ -23,28 +24,8 @@ whole: BEGIN
             nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w ORDER BY w.nth;
     {rolls_back}
     {begins}
-    SET wanted = JSON_LENGTH(p_keys);
-    SELECT COUNT(lease.slot) INTO found
-    FROM {rows} AND lease.slot = 0;
-    IF found < wanted THEN
-        -- If another client is using such a key for the first time too, this fails: on MariaDB at once.
-        /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */
-        INSERT INTO {schema}.leasehold_leases (`key`, slot)
-        SELECT UNHEX(w.k), 0
-        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        WHERE NOT EXISTS (
-            SELECT 1 FROM {schema}.leasehold_leases AS lease WHERE lease.`key` = UNHEX(w.k) AND lease.slot = 0
-        );
-    END IF;
-    SELECT COUNT(lease.slot) INTO found
-    FROM {rows} AND lease.slot = 0
-    FOR UPDATE SKIP LOCKED;
-    IF found < wanted THEN
-        ROLLBACK;
-        SELECT 'locked' AS outcome;
-        LEAVE whole;
-    END IF;
-    SET n = {now};
+    {locks}
+    SET n = {now}, wanted = JSON_LENGTH(p_keys);
 
     -- C3: this lease may be held already. C3b: what is left of a broken one goes.
     SELECT COUNT(*), COUNT(DISTINCT lease.token), MIN(lease.token), MIN(IF(lease.shared = (w.l >= 0), NULL, lease.`key`))
@@ -101,9 +82,7 @@ whole: BEGIN
     END WHILE;
     CLOSE each_key;
     IF is_refused THEN
-        -- A refusal leaves no counter.
-        DELETE lease FROM {own_rows} AND lease.slot = 0
-        WHERE lease.counter = 0 AND lease.state = 'f';
+        CALL {schema}.leasehold_remove_free(p_keys);
         SELECT 'refused' AS outcome, IF(ends, longest, NULL) AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease WHERE lease.`key` = refused_key AND lease.slot = refused_slot;
         COMMIT;
@@ -111,7 +90,8 @@ whole: BEGIN
     END IF;
 
     -- C7: one token for all keys, drawn now that they are won.
-    SELECT GREATEST(n, MAX(lease.counter) + 1) INTO new_token
+    {reads_mark}
+    SELECT GREATEST({least_token}, MAX(lease.counter) + 1) INTO new_token
     FROM {rows} AND lease.slot = 0;
     IF new_token > 9007199254740991 THEN
         ROLLBACK;

@@ -56,6 +56,7 @@ whole: BEGIN
     END WHILE;
     CLOSE each_target;
     CALL {schema}.leasehold_count_others(p_keys);
+    CALL {schema}.leasehold_remove_free(p_keys);
     COMMIT;
     SELECT 'done' AS outcome, gone AS o_gone;
 END

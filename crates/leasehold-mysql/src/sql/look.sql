@@ -27,14 +27,12 @@ BEGIN
 END
 -- next
 -- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
--- it is the last and more may follow, whether its record is over, and whether its counter may be forgotten once no record
--- is left. p_forget_after is how far a counter must lie behind the server's clock for that; without it, none is forgotten.
+-- it is the last and more may follow, and whether its record is over.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_scan(
     p_key VARBINARY(1024),
     p_slot INT,
     p_keys LONGTEXT,
-    p_most INT,
-    p_forget_after BIGINT
+    p_most INT
 )
 SQL SECURITY INVOKER
 BEGIN
@@ -44,9 +42,7 @@ BEGIN
             SELECT next_rows.*, nth = counted AND counted = p_most AS o_more
             FROM (
                 SELECT lease.*, ROW_NUMBER() OVER (ORDER BY lease.`key`, lease.slot) AS nth, COUNT(*) OVER () AS counted,
-                    lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over,
-                    lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
-                        AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+                    lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over
                 FROM (
                     SELECT * FROM {schema}.leasehold_leases
                     WHERE `key` >= p_key AND (`key` > p_key OR slot > p_slot)
@@ -55,16 +51,12 @@ BEGIN
                 ) AS lease
             ) AS next_rows
         ) AS page
-        WHERE o_more OR o_over OR o_old
+        WHERE o_more OR o_over
         ORDER BY `key`, slot;
     ELSE
-        SELECT n AS o_now, lease.*, FALSE AS o_more,
-            lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over,
-            lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
-                AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+        SELECT n AS o_now, lease.*, FALSE AS o_more, TRUE AS o_over
         FROM {rows}
-        WHERE (lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE))
-            OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
+        WHERE lease.state <> 'f' AND lease.expires <= n
         ORDER BY lease.`key`, lease.slot;
     END IF;
     COMMIT;

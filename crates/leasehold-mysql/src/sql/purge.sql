@@ -1,10 +1,9 @@
--- Removes these records if their terms are over, and forgets these counters if they are unchanged and their keys have no
--- record. p_over is an array of arrays: key and id in hexadecimal digits, token; p_counted: key, counter. Returns the
--- positions of what is gone: of records as they are, of counters below zero. It waits for no row.
-CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_purge(p_over LONGTEXT, p_counted LONGTEXT)
+-- Removes these records if their terms are over. p_over is an array of arrays: key and id in hexadecimal digits, token.
+-- Returns the positions of what is gone. It waits for no row.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_purge(p_over LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n, known BIGINT;
+    DECLARE n, mark, known, highest, most BIGINT;
     DECLARE wanted, at_slot INT;
     DECLARE this_key VARBINARY(1024);
     DECLARE wanted_id VARBINARY(255);
@@ -14,14 +13,11 @@ BEGIN
         SELECT UNHEX(w.k), UNHEX(w.i), w.o FROM JSON_TABLE(p_over, '$[*]' COLUMNS (
             nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', o BIGINT PATH '$[2]')) AS w
         ORDER BY w.nth;
-    DECLARE each_counter CURSOR FOR
-        SELECT UNHEX(w.k), w.c FROM JSON_TABLE(p_counted, '$[*]' COLUMNS (
-            nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', c BIGINT PATH '$[1]')) AS w
-        ORDER BY w.nth;
     {rolls_back}
     {begins}
+    {reads_mark}
     OPEN each_record;
-    SET n = {now}, wanted = JSON_LENGTH(p_over);
+    SET n = {now}, wanted = JSON_LENGTH(p_over), most = {most_removed};
     WHILE i < wanted DO
         SET i = i + 1;
         FETCH each_record INTO this_key, wanted_id, known;
@@ -38,27 +34,17 @@ BEGIN
                 DELETE lease FROM {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
                 WHERE lease.`key` = this_key AND lease.slot + 0 > 0 AND lease.state = 'f';
                 UPDATE {schema}.leasehold_leases SET others = others - (at_slot > 0) WHERE `key` = this_key AND slot = 0;
+                SELECT MAX(counter) INTO highest FROM {schema}.leasehold_leases
+                WHERE `key` = this_key AND slot = 0 AND state = 'f' AND others = 0 AND counter <= most;
+                IF highest IS NOT NULL THEN
+                    CALL {schema}.leasehold_pass(highest);
+                    DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot = 0;
+                END IF;
                 SET gone = CONCAT(gone, ' ', i);
             END IF;
         END IF;
     END WHILE;
     CLOSE each_record;
-    OPEN each_counter;
-    SET i = 0, wanted = JSON_LENGTH(p_counted);
-    WHILE i < wanted DO
-        SET i = i + 1;
-        FETCH each_counter INTO this_key, known;
-        SELECT COUNT(*) INTO at_slot FROM {schema}.leasehold_leases
-        WHERE `key` = this_key AND slot = 0 AND state = 'f' AND counter = known FOR UPDATE SKIP LOCKED;
-        IF at_slot = 1 AND NOT EXISTS (
-            SELECT 1 FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY)
-            WHERE `key` = this_key AND slot + 0 > 0 AND state <> 'f'
-        ) THEN
-            DELETE lease FROM {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) WHERE lease.`key` = this_key;
-            SET gone = CONCAT(gone, ' -', i);
-        END IF;
-    END WHILE;
-    CLOSE each_counter;
     COMMIT;
     SELECT 'done' AS outcome, gone AS o_gone;
 END

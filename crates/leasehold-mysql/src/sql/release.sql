@@ -13,6 +13,7 @@ whole: BEGIN
     DECLARE is_locked BOOLEAN;
     {rolls_back}
     {begins}
+    -- An acquire of this lease that is not committed lets this fail, and the client tries again.
     {locks}
     SET n = {now}, wanted = JSON_LENGTH(p_keys);
     SELECT
@@ -42,6 +43,7 @@ whole: BEGIN
         WHERE lease.state = 'h' AND (p_token IS NULL OR lease.token = p_token);
         CALL {schema}.leasehold_count_others(p_keys);
     END IF;
+    CALL {schema}.leasehold_remove_free(p_keys);
     COMMIT;
     SELECT CASE WHEN held = wanted THEN 'released' WHEN expired > 0 THEN 'expired' ELSE 'not held' END AS outcome;
 END

@@ -6,17 +6,25 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_release_one(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, ends BIGINT;
-    DECLARE found INT;
+    DECLARE n, mark, ends, highest, most BIGINT;
+    DECLARE found, alone INT;
     {rolls_back}
-    {writable}
-    START TRANSACTION;
-    SELECT COUNT(*), MAX(expires) INTO found, ends FROM {schema}.leasehold_leases
+    {begins}
+    {reads_mark}
+    SET most = {most_removed};
+    SELECT COUNT(*), MAX(expires), MAX(counter), COUNT(IF(others = 0 AND counter <= most, 1, NULL))
+    INTO found, ends, highest, alone
+    FROM {schema}.leasehold_leases
     WHERE `key` = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
     FOR UPDATE SKIP LOCKED;
     SET n = {now};
     IF found = 1 THEN
-        UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = p_key AND slot = 0;
+        IF alone = 1 THEN
+            CALL {schema}.leasehold_pass(highest);
+            DELETE FROM {schema}.leasehold_leases WHERE `key` = p_key AND slot = 0;
+        ELSE
+            UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = p_key AND slot = 0;
+        END IF;
         COMMIT;
         SELECT IF(ends <= n, 'expired', 'released') AS outcome;
         LEAVE whole;

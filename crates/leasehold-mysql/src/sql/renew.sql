@@ -9,7 +9,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, own_end BIGINT;
+    DECLARE n, mark, own_end BIGINT;
     DECLARE held, evicted, expired INT;
     DECLARE conflict VARBINARY(1024);
     DECLARE why VARBINARY(255);
@@ -17,6 +17,7 @@ whole: BEGIN
     {rolls_back}
     {begins}
     {locks}
+    {reads_mark}
     SET n = {now};
     SELECT COUNT(*), MIN(IF(lease.shared = (w.l >= 0), NULL, lease.`key`)) INTO held, conflict
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
@@ -26,6 +27,11 @@ whole: BEGIN
     IF conflict IS NOT NULL THEN
         ROLLBACK;
         SELECT 'mode' AS outcome, conflict AS o_key;
+        LEAVE whole;
+    END IF;
+    IF held = JSON_LENGTH(p_keys) AND p_raise > {most_raised} THEN
+        SELECT 'raise' AS outcome, {most_raised} AS o_most;
+        ROLLBACK;
         LEAVE whole;
     END IF;
     IF held = JSON_LENGTH(p_keys) THEN
@@ -57,6 +63,7 @@ whole: BEGIN
         );
     END IF;
     CALL {schema}.leasehold_drop_held(p_keys, p_id, n, p_token);
+    CALL {schema}.leasehold_remove_free(p_keys);
     COMMIT;
     SELECT CASE WHEN evicted IS NOT NULL THEN 'evicted' WHEN expired > 0 THEN 'expired' ELSE 'gone' END AS outcome,
         why AS o_reason;

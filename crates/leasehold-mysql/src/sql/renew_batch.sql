@@ -4,10 +4,11 @@
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew_batch(p_batch BIGINT, p_wanted LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT;
+    DECLARE n, mark BIGINT;
     DECLARE found INT;
     {rolls_back}
     {begins}
+    {reads_mark}
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
@@ -24,6 +25,7 @@ BEGIN
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
         WHERE lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
             AND (lease.expires IS NULL OR lease.expires > n) AND (w.o IS NULL OR lease.token = w.o)
+            AND (w.r IS NULL OR w.r <= {most_raised})
         LIMIT 1000000
         FOR UPDATE SKIP LOCKED
     ) AS held

@@ -8,14 +8,16 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew_one(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, old_end, ends BIGINT;
+    DECLARE n, mark, old_end, ends BIGINT;
     DECLARE found INT;
     {rolls_back}
-    {writable}
-    START TRANSACTION;
+    {begins}
+    IF p_raise IS NOT NULL THEN
+        {reads_mark}
+    END IF;
     SELECT COUNT(*), MAX(expires) INTO found, old_end FROM {schema}.leasehold_leases
     WHERE `key` = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
-        AND (p_token IS NULL OR token = p_token)
+        AND (p_token IS NULL OR token = p_token) AND (p_raise IS NULL OR p_raise <= {most_raised})
     FOR UPDATE SKIP LOCKED;
     -- C6: after a wait for the table.
     SET n = {now};

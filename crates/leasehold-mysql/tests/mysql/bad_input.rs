@@ -21,7 +21,7 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
         "docs.rs/leasehold-mysql",
     )
     .await;
-    server.run("REVOKE UPDATE ON leasehold.* FROM app").await;
+    server.run("REVOKE INSERT ON leasehold.* FROM app").await;
     let store = MysqlStore::connect(&url).await.unwrap();
     let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Denied, Effect::NotApplied, "docs.rs/leasehold-mysql");

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::{
-    Claims, Filter, ListRequest, LostReason, Mode, RecordTerm, RefusalReason, RenewEntry,
-    RenewOutcome, RenewRequest, Store as _, Ttl,
+    AcquireReply, Claims, ErrorKind, Filter, ListRequest, LostReason, Mode, RecordTerm,
+    RefusalReason, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::{Server, pool};
-use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -86,8 +86,14 @@ async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
         let wanted = stores.iter().flat_map(|(form, count, _, _)| names(form, *count));
         let asks: Vec<_> = wanted.map(|name| acquire(&name, "b", Mode::Exclusive)).collect();
         for reply in join_all(asks.iter().map(|ask| other.acquire(ask))).await {
-            let why = refused(reply).why;
-            assert!(matches!(why, RefusalReason::Busy), "{why:?}");
+            match reply {
+                Ok(AcquireReply::Refused(refused)) => {
+                    assert!(matches!(refused.why, RefusalReason::Busy), "{refused:?}");
+                }
+                // On a busy machine its last try is not answered in time.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                granted => panic!("{granted:?}"),
+            }
         }
         user.query_drop("BACKUP STAGE END").await.unwrap();
     };

@@ -6,6 +6,7 @@ mod clock;
 mod faults;
 mod first_contact;
 mod limits;
+mod mark;
 mod nene;
 mod rows;
 mod sessions;

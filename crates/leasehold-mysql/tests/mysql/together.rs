@@ -26,7 +26,7 @@ async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
     let store = server.open_on(server.pool(4)).await;
     let breaks = [
         "DROP PROCEDURE leasehold.leasehold_release_batch",
-        "CREATE PROCEDURE leasehold.leasehold_release_batch(p_batch BIGINT, p_wanted LONGTEXT) BEGIN \
+        "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT) BEGIN \
          UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
          SELECT 'nobody' AS o_key, 0 AS o_late; END",
     ];
@@ -77,14 +77,15 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
     granted(store.acquire(&acquire("k", "warm", Mode::Exclusive)).await);
     store.release(&release("k", "warm")).await.unwrap();
     let batch = async |name: &str, values: &str| {
-        server.rows(&format!("CALL leasehold.leasehold_{name}(7, {values})")).await.len()
+        server.rows(&format!("CALL leasehold.leasehold_{name}({values})")).await.len()
     };
     let lease = |id: &str| format!("'[[\"6b\",\"{id}\",60000000,null,null]]'");
-    let ask = |id: &str| format!("{}, NULL, NULL, NULL", lease(id));
+    let renewal = |id: &str| format!("7, {}", lease(id));
+    let ask = |id: &str| format!("7, {}, NULL, NULL, NULL", lease(id));
     assert_eq!(batch("acquire_batch", &ask("61")).await, 1);
     assert_eq!(batch("acquire_batch", &ask("62")).await, 0);
-    assert_eq!(batch("renew_batch", &lease("62")).await, 0);
-    assert_eq!(batch("renew_batch", &lease("61")).await, 1);
+    assert_eq!(batch("renew_batch", &renewal("62")).await, 0);
+    assert_eq!(batch("renew_batch", &renewal("61")).await, 1);
     assert_eq!(batch("release_batch", "'[[\"6b\",\"62\",null]]'").await, 0);
     assert_eq!(batch("release_batch", "'[[\"6b\",\"61\",null]]'").await, 1);
 }

@@ -32,6 +32,10 @@ impl SqlTestServer for Server {
     const PLAIN: &'static str = "";
     const LEASES: &'static str = "leasehold.leasehold_leases";
     const KEY: &'static str = "`key`";
+    const HIGH_WATER_MARK: &'static str =
+        "SELECT COALESCE(MAX(value), 0) FROM leasehold.leasehold_mark";
+    const SET_THE_MARK: &'static str =
+        "INSERT INTO leasehold.leasehold_mark (value) VALUES ({mark})";
     const VERSION: &'static str = "leasehold.leasehold_version";
     const CALLS: &'static str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
                                  WHERE VARIABLE_NAME = 'COM_STMT_EXECUTE'";
@@ -39,7 +43,7 @@ impl SqlTestServer for Server {
     const CALLS_WHILE_HELD: u64 = 180;
     const LOGGED_ERROR: &'static str = "[ERROR]";
     const REFUSE_K3: &'static str =
-        "CREATE TRIGGER leasehold.no BEFORE UPDATE ON leasehold.leasehold_leases FOR EACH ROW
+        "CREATE TRIGGER leasehold.no BEFORE INSERT ON leasehold.leasehold_leases FOR EACH ROW
          IF NEW.`key` = 'k3' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF";
     const FREE: &'static str = "state = 'f'";
     const DAMAGES: &'static [&'static str] =
@@ -146,6 +150,9 @@ impl ClockedServer for Server {
     const TABLE: &'static str = "leasehold_leases";
     const IS_FREE: &'static str = "state = 'f'";
     const HEX_OF_ID: &'static str = "HEX(id)";
+    const MARK: &'static str =
+        "SELECT GREATEST(COALESCE(MAX(value), 0), (SELECT COALESCE(MAX(counter), 0) FROM {schema}.leasehold_leases))
+         FROM {schema}.leasehold_mark";
     const NENE_END: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at)";
 
     /// Each statement reads the clock of its schema.
@@ -155,7 +162,7 @@ impl ClockedServer for Server {
         Ok(MysqlConfig::parse(&url)?.timeout(timeout).clock(clock))
     }
 
-    async fn open_forgetting(config: MysqlConfig, forget_after: Duration) -> Result<MysqlStore> {
-        Ok(config.forget_after(Some(forget_after)).connect().await?)
+    async fn connect_with(config: MysqlConfig) -> Result<MysqlStore> {
+        Ok(config.connect().await?)
     }
 }

@@ -11,6 +11,9 @@ STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
 WHERE NOT ({read_only}) AND lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
     AND (lease.expires IS NULL OR lease.expires > clock.n) AND (w.o IS NULL OR lease.token = w.o)
+    AND (w.r IS NULL OR w.r <= (
+        SELECT GREATEST(COALESCE(MAX(value), 0), 4503599627370496) + 4294967296 FROM {schema}.leasehold_mark
+    ))
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE
     counter = VALUES(counter), token = VALUES(token), expires = VALUES(expires), renewed_at = clock.n

@@ -1,4 +1,5 @@
 DECLARE n BIGINT;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 {writable}
 START TRANSACTION;
 DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);

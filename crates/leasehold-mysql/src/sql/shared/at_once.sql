@@ -1,0 +1,1 @@
+/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */
