@@ -23,11 +23,28 @@ pub(crate) trait Member: Request + Clone {
     }
 
     fn apply(&self, table: &mut Table, now: Now) -> Result<Self::Reply>;
+
+    /// Carries out some, of different keys.
+    fn carry_out(
+        requests: Vec<Self>,
+        by: &Transactions,
+        times: (Deadline, Deadline),
+    ) -> impl Future<Output = Result<Vec<Result<Self::Reply>>>> + Send {
+        by.transact(requests, times)
+    }
 }
 
 impl Member for AcquireRequest {
     fn apply(&self, table: &mut Table, now: Now) -> Result<AcquireReply> {
         table.acquire(self, now)
+    }
+
+    async fn carry_out(
+        requests: Vec<Self>,
+        by: &Transactions,
+        times: (Deadline, Deadline),
+    ) -> Result<Vec<Result<AcquireReply>>> {
+        by.acquire(requests, times).await
     }
 }
 
@@ -56,11 +73,11 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Carries out some requests, of different keys.
-    pub(crate) async fn carry_out<R: Member>(
+    /// Carries out some requests, of different keys, in a transaction.
+    async fn transact<R: Member>(
         &self,
-        times: (Deadline, Deadline),
         requests: Vec<R>,
+        times: (Deadline, Deadline),
     ) -> Result<Vec<Result<R::Reply>>> {
         let (client, sql) = (&self.client, Arc::clone(&self.sql));
         let lock = sql.lock(requests.iter().flat_map(|one| one.keys()));
@@ -76,6 +93,60 @@ impl Transactions {
         };
         Ok(client.transact(R::sender(client), times, lock, decide).await?.reply)
     }
+
+    /// Refuses what is about a key that was refused lately and is still held, and carries out the rest in a transaction.
+    async fn acquire(
+        &self,
+        requests: Vec<AcquireRequest>,
+        times: (Deadline, Deadline),
+    ) -> Result<Vec<Result<AcquireReply>>> {
+        let refused = self.look(&requests, times.0).await?;
+        let rest = requests.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+        let rest: Vec<_> = rest.map(|(one, _)| one.clone()).collect();
+        let mut decided = match rest.as_slice() {
+            [] => Vec::new(),
+            _ => self.transact(rest, times).await?,
+        }
+        .into_iter();
+        let replies =
+            refused.into_iter().map_while(|refused| refused.map(Ok).or_else(|| decided.next()));
+        let replies: Vec<_> = replies.collect();
+        for (request, reply) in requests.iter().zip(&replies) {
+            if let Ok(reply) = reply {
+                self.client.refusals.note(request, reply);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// What is refused of the requests about keys that were refused lately.
+    async fn look(
+        &self,
+        requests: &[AcquireRequest],
+        until: Deadline,
+    ) -> Result<Vec<Option<AcquireReply>>> {
+        let concerns = |one: &AcquireRequest| self.client.refusals.concern(one);
+        let concerned: Vec<_> = requests.iter().map(concerns).collect();
+        if !concerned.contains(&true) {
+            return Ok(vec![None; requests.len()]);
+        }
+        let looked_up = {
+            let concerned = requests.iter().zip(&concerned).filter(|(_, concerned)| **concerned);
+            self.sql.look_up(concerned.flat_map(|(one, _)| one.claims().keys()))
+        };
+        let rows = Rows::of(&self.client.look(looked_up, until).await?)?;
+        let look = |request: &AcquireRequest| {
+            let (table, mut changes) = (&self.sql.table, Vec::new());
+            let acquire = |rules: &mut Table, now| rules.acquire(request, now);
+            match rows.decide(table, request.keys(), &mut changes, acquire) {
+                Ok(refused @ AcquireReply::Refused(_)) if changes.is_empty() => Some(refused),
+                // The transaction says what is to be said.
+                _ => None,
+            }
+        };
+        let looks = requests.iter().zip(concerned);
+        Ok(looks.map(|(one, concerned)| concerned.then(|| look(one)).flatten()).collect())
+    }
 }
 
 impl Server for Transactions {
@@ -90,7 +161,7 @@ impl Server for Transactions {
 impl<R: Member> Exchange<R> for Transactions {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
         let members = requests.iter().map(|one| (*one).clone()).collect();
-        match self.carry_out((begin, self.client.deadline()), members).await {
+        match R::carry_out(members, self, (begin, self.client.deadline())).await {
             Ok(replies) => replies.into_iter().map(Outcome::Done).collect(),
             Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
         }

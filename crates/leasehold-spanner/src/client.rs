@@ -13,8 +13,9 @@ use google_cloud_spanner::transaction::{BasicTransactionRetryPolicy, ReadWriteTr
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::{Deadline, outliving};
 
-use crate::columns::now;
+use crate::columns;
 use crate::error;
+use crate::refusals::Refusals;
 use crate::sender::Sender;
 
 /// The database, and who sends.
@@ -23,6 +24,7 @@ pub(crate) struct Client {
     /// Renewals have channels and places of their own, so that load cannot starve a holder.
     pub(crate) renewals: Sender,
     pub(crate) clock: SpannerClock,
+    pub(crate) refusals: Refusals,
     pub(crate) server: String,
     pub(crate) timeout: Duration,
 }
@@ -127,6 +129,12 @@ impl Client {
         .await
     }
 
+    /// The rows of a statement with Spanner's clock, as they are at one instant.
+    pub(crate) async fn look(&self, statement: Statement, until: Deadline) -> Result<Found> {
+        let rows = self.read(statement, until).await?;
+        Ok(Found { now: now(&rows)?, rows })
+    }
+
     /// The rows of a statement, as they are at one instant.
     pub(crate) async fn read(&self, statement: Statement, until: Deadline) -> Result<Vec<Row>> {
         let sender = &self.requests;
@@ -148,6 +156,13 @@ impl Client {
     }
 }
 
+/// Spanner's clock, as the first of these rows has it.
+fn now(rows: &[Row]) -> Result<i64> {
+    let row =
+        rows.first().ok_or_else(|| Error::unexpected("Spanner sent no row with its clock"))?;
+    columns::now(row)
+}
+
 /// The rows of a statement, locked until the transaction ends.
 async fn find(
     transaction: &ReadWriteTransaction,
@@ -161,12 +176,11 @@ async fn find(
     while let Some(row) = found.next().await.transpose()? {
         rows.push(row);
     }
-    let at = if begun.saturating_sub(until.left()) < clock.read_again_after {
-        rows.first().map(now)
+    let now = if begun.saturating_sub(until.left()) < clock.read_again_after {
+        now(&rows)
     } else {
         let mut read = transaction.execute_query(Statement::builder(&*clock.now).build()).await?;
-        read.next().await.transpose()?.as_ref().map(now)
+        now(read.next().await.transpose()?.as_slice())
     };
-    let none = || Err(Error::unexpected("Spanner sent no row with its clock"));
-    Ok(at.unwrap_or_else(none).map(|now| Found { now, rows }))
+    Ok(now.map(|now| Found { now, rows }))
 }

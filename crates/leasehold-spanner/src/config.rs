@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::{Client, SpannerClock};
 use crate::error;
+use crate::refusals::Refusals;
 use crate::sender::{Connect, Sender};
 use crate::table::{NOW, Sql, TableName};
 
@@ -42,7 +43,7 @@ pub struct SpannerConfig {
 }
 
 /// How many transactions may be under way; the emulator runs one at a time, and aborts others.
-const LANES: usize = 64;
+const PLACES: usize = 64;
 
 /// After so long a wait for the rows, Spanner's clock is read again: the statement read it before the wait.
 const SOON: Duration = Duration::from_millis(50);
@@ -190,8 +191,9 @@ impl SpannerConfig {
         self.emulator.is_some()
     }
 
-    pub(crate) fn lanes(&self) -> usize {
-        if self.is_emulated() { 1 } else { 4 }
+    /// How many transactions may be under way.
+    pub(crate) fn places(&self) -> usize {
+        if self.is_emulated() { 1 } else { PLACES }
     }
 
     /// Whether a table is named.
@@ -212,10 +214,10 @@ impl SpannerConfig {
     pub(crate) async fn open(&self) -> Result<Client> {
         let until = Deadline::after(self.timeout);
         let server = format!("spanner://{}/{}/{}", self.project, self.instance, self.database);
-        let lanes = Arc::new(Semaphore::new(if self.is_emulated() { 1 } else { LANES }));
+        let lanes = Arc::new(Semaphore::new(self.places()));
         let own = match self.is_emulated() {
             true => Arc::clone(&lanes),
-            false => Arc::new(Semaphore::new(LANES)),
+            false => Arc::new(Semaphore::new(PLACES)),
         };
         let connect: Connect = {
             let (config, server) = (self.clone(), server.clone());
@@ -233,7 +235,8 @@ impl SpannerConfig {
             senders.unwrap_or_else(|| Err(error::unanswered(&server, self.timeout, false)))?;
         let now = format!("SELECT {} AS now", self.clock).into();
         let clock = SpannerClock { now, read_again_after: self.read_again_after };
-        Ok(Client { requests, renewals, clock, server, timeout: self.timeout })
+        let (refusals, timeout) = (Refusals::default(), self.timeout);
+        Ok(Client { requests, renewals, clock, refusals, server, timeout })
     }
 
     async fn client(&self, server: &str) -> Result<DatabaseClient> {

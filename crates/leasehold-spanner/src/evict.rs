@@ -1,25 +1,63 @@
 //! Ends leases by force, and removes what is over.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use google_cloud_spanner::result::Row;
 use leasehold_core::table::may_forget;
 use leasehold_core::{
-    Effect, Error, EvictReply, EvictRequest, EvictScope, Filter, Key, Now, Result, Table,
-    Unreadable,
+    EvictReply, EvictRequest, EvictScope, Filter, Key, Now, Result, Table, Unreadable,
 };
 use leasehold_driver::Deadline;
 
 use crate::client::{Decision, Found};
 use crate::columns::{instant, now};
 use crate::position::Position;
-use crate::rows::{Rows, Stored, forget, stored};
+use crate::rows::{Rows, Stored, forget, name, stored};
 use crate::store::Inner;
+use crate::sweep::{Sweep, add, add_unreadable, left, sweep};
 use crate::table::TableName;
 
 /// How many rows a step of a purge reads.
 const LOOK_AT: usize = 1_000;
+
+/// Removes what is over of any key.
+struct Purge<'p> {
+    of: &'p Inner,
+    filter: &'p Filter,
+    most: usize,
+}
+
+impl Sweep for Purge<'_> {
+    type Position = Position;
+
+    async fn step(
+        &self,
+        from: &Position,
+        reply: &mut EvictReply,
+        until: Deadline,
+    ) -> Result<Option<Position>> {
+        let Self { of, filter, most } = *self;
+        let rows = of.scan(from.clone(), LOOK_AT, until).await?;
+        let mut keys: Vec<Key> = Vec::new();
+        for row in &rows {
+            let name = name(row)?;
+            if !filter.matches_name(&name) || !of.is_over(row)? {
+                continue;
+            }
+            match Key::new(&name) {
+                Ok(key) if keys.last() == Some(&key) => {}
+                Ok(key) => keys.push(key),
+                Err(error) => add_unreadable(reply, Unreadable::new(name, error.into())),
+            }
+        }
+        if !keys.is_empty() {
+            add(reply, of.purge_of(keys, filter, left(reply, most), until).await?);
+        }
+        let last = rows.last().filter(|_| rows.len() == LOOK_AT);
+        last.map(|last| Position::of(last).map(Position::next)).transpose()
+    }
+}
 
 impl Inner {
     pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
@@ -38,56 +76,13 @@ impl Inner {
             }
             EvictScope::Expired(filter) => match filter.keys() {
                 Some(keys) => self.purge_of(keys.to_vec(), filter, request.limit(), until).await,
-                None => self.purge(filter, request.limit()).await,
+                None => {
+                    let purge = Purge { of: self, filter, most: request.limit() };
+                    let first = Position::first(filter.key_prefix());
+                    sweep(&purge, first, &self.purged_to, purge.most, until).await
+                }
             },
         }
-    }
-
-    /// Removes what is over of any key, step by step, from where the last purge ended. When the time is over it returns what it
-    /// has done.
-    async fn purge(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
-        let until = self.client.deadline();
-        let first = Position::first(filter.key_prefix());
-        let begun = self.purged_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut at = begun.max(first.clone());
-        let (mut reply, mut is_wrapped) = (EvictReply::new(Vec::new(), 0, true), at == first);
-        let mut has_acted = false;
-        while left(&reply, most) > 0 && !until.left().is_zero() {
-            let judged = |e: Error| if has_acted { e.with_effect(Effect::Unknown) } else { e };
-            let rows = self.scan(at.clone(), LOOK_AT, until).await.map_err(judged)?;
-            let mut keys: Vec<Key> = Vec::new();
-            for row in &rows {
-                at = Position::of(row).map_err(judged)?;
-                if !filter.matches_name(&at.key) || !self.is_over(row).map_err(judged)? {
-                    continue;
-                }
-                match Key::new(&at.key) {
-                    Ok(key) if keys.last() == Some(&key) => {}
-                    Ok(key) => keys.push(key),
-                    Err(error) => add(&mut reply, Unreadable::new(at.key.clone(), error.into())),
-                }
-            }
-            if !keys.is_empty() {
-                let done = self.purge_of(keys, filter, left(&reply, most), until).await;
-                let done = done.map_err(judged)?;
-                has_acted = true;
-                reply.removed.extend(done.removed);
-                reply.counters_forgotten += done.counters_forgotten;
-                done.unreadable.into_iter().for_each(|one| add(&mut reply, one));
-            }
-            if rows.len() == LOOK_AT {
-                at = at.next();
-                continue;
-            }
-            at = first.clone();
-            if is_wrapped {
-                reply.more = left(&reply, most) == 0;
-                break;
-            }
-            is_wrapped = true;
-        }
-        *self.purged_to.lock().unwrap_or_else(PoisonError::into_inner) = at;
-        Ok(reply)
     }
 
     /// Removes what is over of these keys, and forgets their counters.
@@ -161,18 +156,6 @@ impl Inner {
             Err(_) => true,
         })
     }
-}
-
-/// Adds what is not named yet: a row may be read twice.
-fn add(reply: &mut EvictReply, one: Unreadable) {
-    if reply.unreadable.iter().all(|known| known.name != one.name) {
-        reply.unreadable.push(one);
-    }
-}
-
-/// How many may still be removed.
-fn left(reply: &EvictReply, most: usize) -> usize {
-    most.saturating_sub(reply.removed.len() + reply.counters_forgotten)
 }
 
 fn is_forgotten(rows: &Rows, key: &Key, filter: &Filter, forget_after: Option<Duration>) -> bool {

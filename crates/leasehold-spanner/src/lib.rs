@@ -31,11 +31,13 @@ mod evict;
 mod health;
 mod list;
 mod position;
+mod refusals;
 mod rows;
 mod schema;
 mod sender;
 mod spindle;
 mod store;
+mod sweep;
 mod table;
 
 pub use config::SpannerConfig;

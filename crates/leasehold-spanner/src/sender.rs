@@ -8,8 +8,8 @@ use google_cloud_spanner::Error as Failure;
 use google_cloud_spanner::client::DatabaseClient;
 use leasehold_core::term::micros_up;
 use leasehold_core::{BoxFuture, Clock as _, Result};
-use leasehold_driver::{Deadline, SystemClock};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use leasehold_driver::{Deadline, SystemClock, outliving};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error;
 
@@ -38,16 +38,45 @@ pub(crate) struct Sender {
 struct Connection {
     number: u64,
     client: DatabaseClient,
+    /// Ends the task of [`RetiresAtTheEnd`].
+    _stays: oneshot::Sender<()>,
+}
+
+/// Retires a client when the runtime ends that drives its connections: a task of it drops this.
+struct RetiresAtTheEnd {
+    number: u64,
+    retired: Arc<AtomicU64>,
+}
+
+impl Drop for RetiresAtTheEnd {
+    fn drop(&mut self) {
+        self.retired.fetch_max(self.number + 1, Ordering::Relaxed);
+    }
+}
+
+impl Connection {
+    async fn new(connect: &Connect, number: u64, retired: &Arc<AtomicU64>) -> Result<Self> {
+        let client = connect().await?;
+        let (stays, gone) = oneshot::channel();
+        let retires = RetiresAtTheEnd { number, retired: Arc::clone(retired) };
+        drop(outliving(async move {
+            let _retires = retires;
+            drop(gone.await);
+            Ok(())
+        }));
+        Ok(Self { number, client, _stays: stays })
+    }
 }
 
 impl Sender {
     /// Connects. At most so many transactions are under way, with those of others that share `lanes`.
     pub(crate) async fn new(connect: Connect, lanes: Arc<Semaphore>) -> Result<Self> {
-        let connection = Arc::new(Mutex::new(Connection { number: 0, client: connect().await? }));
+        let retired = Arc::default();
+        let connection = Arc::new(Mutex::new(Connection::new(&connect, 0, &retired).await?));
         Ok(Self {
             connection,
             connect,
-            retired: Arc::default(),
+            retired,
             answered: Arc::default(),
             replaced: Arc::default(),
             clock: Arc::default(),
@@ -67,7 +96,7 @@ impl Sender {
                 let mut connection = self.connection.lock().await;
                 let retired = self.retired.load(Ordering::Relaxed);
                 if connection.number < retired {
-                    *connection = Connection { number: retired, client: (self.connect)().await? };
+                    *connection = Connection::new(&self.connect, retired, &self.retired).await?;
                 }
                 Ok((connection.number, connection.client.clone()))
             })

@@ -6,6 +6,7 @@ mod health;
 mod purge;
 mod rules;
 mod statements;
+mod turns;
 mod writer;
 
 use std::collections::HashSet;
@@ -14,22 +15,23 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_spanner::result::Row;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock as _, Cursor, Effect, Error, EvictReply,
     EvictRequest, EvictScope, Feature, FencingToken, Health, Key, LeaseId, ListReply, ListRequest,
-    Now, Page, Record, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply,
-    ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result, Store, Table,
-    Unreadable, Wakeups, each_or_worst,
+    Now, Page, Record, RefusalReason, Refused, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    RenewOutcome, RenewReply, RenewRequest, Result, Store, Table, Unreadable, Wakeups,
+    each_or_worst,
 };
+use leasehold_driver::batches::{Batches, Sizes};
 use leasehold_driver::{Deadline, SystemClock};
 
 use self::claims::Met;
 pub use self::config::SpindleConfig;
 use self::rules::{Decided, Lock, LockRow, MARGIN};
-use self::statements::Statements;
+use self::statements::{PART, Statements};
+use self::turns::Turns;
 use crate::client::{Client, Committed, Decision, Found};
 use crate::columns::{column, instant, now};
 use crate::error;
@@ -61,7 +63,10 @@ const REASONS: &[(Feature, &str)] = &[
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is affected.
 #[derive(Clone)]
-pub struct SpindleStore(Arc<Inner>);
+pub struct SpindleStore {
+    inner: Arc<Inner>,
+    turns: Batches<Turns>,
+}
 
 struct Inner {
     client: Arc<Client>,
@@ -69,6 +74,8 @@ struct Inner {
     config: SpindleConfig,
     met: Mutex<Met>,
     clock: SystemClock,
+    /// Where the next purge continues.
+    purged_to: Mutex<String>,
     /// Names around which there is no other lock.
     surveyed: Mutex<HashSet<Key>>,
     /// How many tokens this process has written, from a random number on.
@@ -93,15 +100,20 @@ impl SpindleConfig {
         let statements = Arc::new(self.statements()?);
         let client = Arc::new(self.spanner.open().await?);
         let random = LeaseId::mint()?.to_bytes().first().copied();
-        Ok(SpindleStore(Arc::new(Inner {
+        let sizes = Sizes { most: 1, lanes: self.spanner.places(), many: 0 };
+        let inner = Arc::new(Inner {
             client,
             statements,
             config: self,
             met: Mutex::default(),
             clock: SystemClock::new(),
+            purged_to: Mutex::default(),
             surveyed: Mutex::default(),
             granted: AtomicUsize::new(random.unwrap_or_default().into()),
-        })))
+        });
+        let turns = Turns(Arc::clone(&inner));
+        let turns = Batches::new(Arc::new(turns), sizes, inner.client.timeout);
+        Ok(SpindleStore { inner, turns })
     }
 }
 
@@ -126,13 +138,52 @@ enum Tried {
 }
 
 impl Inner {
-    async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<AcquireReply> {
+    async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        times: (Deadline, Deadline),
+    ) -> Result<AcquireReply> {
+        let refusals = &self.client.refusals;
+        let refused = match refusals.concern(request) {
+            true => self.look(request, times.0).await?,
+            false => None,
+        };
+        let reply = match refused {
+            Some(refused) => refused,
+            None => self.try_to_take(request, times).await?,
+        };
+        refusals.note(request, &reply);
+        Ok(reply)
+    }
+
+    /// The refusal, if the lock is held.
+    async fn look(
+        &self,
+        request: &AcquireRequest,
+        until: Deadline,
+    ) -> Result<Option<AcquireReply>> {
         let key = &request.claims().first().key;
-        let until = self.client.deadline();
-        let mut is_new = self.survey(key, until).await?;
+        let statement = self.statements.look_up(vec![key.as_str().to_owned()]);
+        let found = self.client.look(statement, until).await?;
+        let lock = Lock::new(key.clone(), row_of(&found.rows)?, self.config.duration);
+        let acquire = |rules: &mut Table| rules.acquire(request, instant(found.now));
+        let decided = lock.decide(&self.statements.table, instant(found.now), None, acquire)?;
+        Ok(match decided.reply {
+            refused @ AcquireReply::Refused(_) if decided.changes.is_empty() => Some(refused),
+            _ => None,
+        })
+    }
+
+    async fn try_to_take(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        times: (Deadline, Deadline),
+    ) -> Result<AcquireReply> {
+        let key = &request.claims().first().key;
+        let mut is_new = self.survey(key, times.0).await?;
         loop {
             let claim = Arc::new(Mutex::default());
-            match self.try_once(request, until, is_new, &claim).await {
+            match self.try_once(request, times, is_new, &claim).await {
                 Ok(Tried::Decided(reply, is_granted)) => {
                     lock(&self.met).forget(key);
                     if is_new {
@@ -176,7 +227,7 @@ impl Inner {
     async fn try_once(
         &self,
         request: &AcquireRequest,
-        until: Deadline,
+        times: (Deadline, Deadline),
         is_new: bool,
         claimed: &Arc<Mutex<Option<String>>>,
     ) -> Result<Tried> {
@@ -205,7 +256,7 @@ impl Inner {
             Ok(Decision { reply: Tried::Decided(reply, is_granted), changes })
         };
         let client = &self.client;
-        let done = client.transact(&client.requests, (until, until), statement, decide).await?;
+        let done = client.transact(&client.requests, times, statement, decide).await?;
         let Committed { mut reply, at } = done;
         if let Tried::Decided(AcquireReply::Granted(granted), true) = &mut reply {
             let at = at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| {
@@ -251,31 +302,14 @@ impl Inner {
         surveyed.insert(key.clone());
     }
 
-    async fn renew(&self, lease: &RenewEntry) -> Result<RenewOutcome> {
-        let request = RenewRequest::new(vec![lease.clone()]);
-        let key = &lease.claims().first().key;
-        self.change(&self.client.renewals, key, move |lock, table, now| {
-            lock.decide(table, now, None, |rules| Ok(rules.renew(&request, now).leases.remove(0)))
-        })
-        .await
-    }
-
-    async fn release(&self, lease: &ReleaseEntry) -> Result<ReleaseOutcome> {
-        let request = ReleaseRequest::new(vec![lease.clone()]);
-        self.change(&self.client.requests, &lease.keys()[0], move |lock, table, now| {
-            lock.decide(table, now, None, |rules| Ok(rules.release(&request, now).leases.remove(0)))
-        })
-        .await
-    }
-
     /// Changes the row of a lock in a transaction.
     async fn change<T: Send + 'static>(
         &self,
         sender: &Sender,
+        times: (Deadline, Deadline),
         key: &Key,
         decide: impl Fn(&Lock, &TableName, Now) -> Result<Decided<T>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let until = self.client.deadline();
         let statement = self.statements.look(vec![key.as_str().to_owned()]);
         let (key, duration) = (key.clone(), self.config.duration);
         let statements = Arc::clone(&self.statements);
@@ -285,7 +319,7 @@ impl Inner {
                 decide(&lock, &statements.table, instant(found.now))?;
             Ok(Decision { reply, changes })
         };
-        Ok(self.client.transact(sender, (until, until), statement, decide).await?.reply)
+        Ok(self.client.transact(sender, times, statement, decide).await?.reply)
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
@@ -323,7 +357,8 @@ impl Inner {
                 }
             }
         }
-        Ok(if rows.len() == most { page.followed(cursor) } else { page.last() })
+        let is_last = filter.keys().is_some() || behind_page(&rows, most)?.is_none();
+        Ok(if is_last { page.last() } else { page.followed(cursor) })
     }
 
     fn record(&self, row: &Row) -> Result<Option<Record>> {
@@ -365,6 +400,14 @@ fn position(cursor: &Cursor) -> Result<&str> {
     name.ok_or_else(|| Error::invalid_input("the cursor does not come from this store"))
 }
 
+/// The first name behind a page of at most so many rows; `None` if there are no more.
+fn behind_page(rows: &[Row], most: usize) -> Result<Option<String>> {
+    let Some(last) = rows.last() else { return Ok(None) };
+    let looked = usize::try_from(column::<i64>(last, "looked")?).unwrap_or_default();
+    let is_full = rows.len() == most || looked == PART;
+    is_full.then(|| column::<String>(last, "asked").map(|last| behind(&last))).transpose()
+}
+
 /// The first name behind it.
 fn behind(name: &str) -> String {
     format!("{name}\0")
@@ -376,7 +419,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl fmt::Debug for SpindleStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { client, statements, .. } = &*self.0;
+        let Inner { client, statements, .. } = &*self.inner;
         write!(f, "SpindleStore({}, {})", client.server, statements.table.as_str())
     }
 }
@@ -389,28 +432,28 @@ impl Store for SpindleStore {
         can.reports_expired = true;
         can.compares_tokens = true;
         can.checks_on_use = true;
-        can.max_term = self.0.config.duration;
+        can.max_term = self.inner.config.duration;
         can.margin = MARGIN;
         can.reasons = REASONS;
         can
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.check()).await
+        self.capabilities().carry_out("check", &(), self.inner.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.prepare()).await
+        self.capabilities().carry_out("prepare", &(), self.inner.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        let acquired = async { self.send([request.clone()]).await.remove(0) };
+        self.capabilities().carry_out("acquire", request, acquired).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let renewed = async {
-            let renewals = request.leases().iter().map(|lease| self.0.renew(lease));
-            let outcomes = join_all(renewals).await;
+            let outcomes = self.send(request.leases().iter().cloned()).await;
             each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
         };
         self.capabilities().carry_out("renew", request, renewed).await
@@ -418,22 +461,23 @@ impl Store for SpindleStore {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         let released = async {
-            let releases = request.leases().iter().map(|lease| self.0.release(lease));
-            let outcomes = join_all(releases).await;
+            let outcomes = self.send(request.leases().iter().cloned()).await;
             each_or_worst(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
         };
         self.capabilities().carry_out("release", request, released).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, self.inner.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let evicted = async {
             match request.scope() {
-                EvictScope::Exactly { targets, .. } => self.0.evict(targets, request.limit()).await,
-                EvictScope::Expired(filter) => self.0.purge(filter, request.limit()).await,
+                EvictScope::Exactly { targets, .. } => {
+                    self.inner.evict(targets, request.limit()).await
+                }
+                EvictScope::Expired(filter) => self.inner.purge(filter, request.limit()).await,
             }
         };
         self.capabilities().carry_out("evict", request, evicted).await

@@ -17,9 +17,6 @@ use crate::table::Sql;
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "spanner";
 
-/// The most keys of a lease: a transaction changes at most 80,000 values, and a grant changes 18 for each key.
-const MOST_KEYS: usize = 2_000;
-
 /// Leases in a table of Cloud Spanner. Cheap to clone; clones share the connections.
 ///
 /// Each operation is one read-write transaction, and requests about one key each share one with those that arrive while others
@@ -52,7 +49,7 @@ impl SpannerConfig {
         let failed = |e: Error| e.with_context(NAME, "connect");
         let sql = Arc::new(Sql::new(self.table_name().map_err(failed)?, self.clock));
         let client = Arc::new(self.open().await.map_err(failed)?);
-        let sizes = Sizes { most: 200, lanes: self.lanes(), many: 8 };
+        let sizes = Sizes { most: 200, lanes: self.places().min(4), many: 8 };
         let transactions = Transactions { client: Arc::clone(&client), sql: Arc::clone(&sql) };
         let batches = Batches::new(Arc::new(transactions), sizes, client.timeout);
         let purged_to = Mutex::default();
@@ -83,7 +80,8 @@ impl Inner {
             let (client, sql) = (Arc::clone(&self.client), Arc::clone(&self.sql));
             let transactions = Transactions { client, sql };
             async move {
-                transactions.carry_out((until, until), vec![(*request).clone()]).await?.remove(0)
+                let alone = vec![(*request).clone()];
+                R::carry_out(alone, &transactions, (until, until)).await?.remove(0)
             }
         };
         self.batches.carry_out(requests, until, |one| one.keys().nth(1).is_none(), alone).await
@@ -115,7 +113,6 @@ impl Store for SpannerStore {
         let mut can = Capabilities::all(NAME);
         can.notifications = false;
         can.checks_on_use = true;
-        can.max_claims = Some(MOST_KEYS);
         can
     }
 

@@ -7,28 +7,64 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use google_cloud_spanner::result::Row;
 use leasehold_core::{
-    Effect, Error, EvictReply, EvictRequest, EvictTarget, Filter, Key, Result, Table, Unreadable,
-    worst,
+    Effect, EvictReply, EvictRequest, EvictTarget, Filter, Key, Result, Table, Unreadable, worst,
 };
 use leasehold_driver::{Deadline, outliving};
 
 use super::rules::{Lock, LockRow, delete};
-use super::{Inner, LOOK_AT, PURGE_EVERY, behind};
+use super::statements::KEEP_CLAIMS;
+use super::{Inner, LOOK_AT, PURGE_EVERY, behind_page};
 use crate::client::{Decision, Found};
 use crate::columns::{column, instant, now};
+use crate::sweep::{Sweep, add, left, sweep};
 
-/// How long our claim rows stay: a client of spindle that read the token before us may add the same one until it goes on.
-const KEEP_CLAIMS: Duration = Duration::from_secs(24 * 60 * 60);
+/// Frees any lock whose holder is gone, and removes old claim rows.
+struct Purge<'p> {
+    of: &'p Inner,
+    filter: &'p Filter,
+    most: usize,
+}
 
-/// How many batches of claim rows one request removes.
-const BATCHES: usize = 10;
+impl Sweep for Purge<'_> {
+    type Position = String;
+
+    async fn step(
+        &self,
+        from: &String,
+        reply: &mut EvictReply,
+        until: Deadline,
+    ) -> Result<Option<String>> {
+        let Self { of, filter, most } = *self;
+        let page = of.statements.purge(from, filter.key_prefix(), LOOK_AT);
+        let rows = of.client.read(page, until).await?;
+        let (mut locks, mut claims) = (Vec::new(), Vec::new());
+        for row in &rows {
+            let name: String = column(row, "asked")?;
+            match LockRow::of(row) {
+                Ok(Some(lock)) if lock.is_claim_before(oldest(now(row)?)) => claims.push(name),
+                _ if filter.matches_name(&name) && of.is_over(row).unwrap_or(true) => {
+                    locks.push(name);
+                }
+                _ => {}
+            }
+        }
+        if !claims.is_empty() {
+            of.remove_claims(claims, until).await?;
+        }
+        if !locks.is_empty() {
+            add(reply, of.free(locks, filter, left(reply, most), until).await?);
+        }
+        behind_page(&rows, LOOK_AT)
+    }
+}
 
 impl Inner {
     pub(super) async fn evict(&self, targets: &[EvictTarget], limit: usize) -> Result<EvictReply> {
         let named = &targets[..limit.min(targets.len())];
         let evictions = named.iter().map(|target| async move {
             let request = EvictRequest::exactly(vec![target.clone()], None);
-            self.change(&self.client.requests, &target.key, move |lock, table, now| {
+            let (client, until) = (&self.client, self.client.deadline());
+            self.change(&client.requests, (until, until), &target.key, move |lock, table, now| {
                 let evict = |rules: &mut Table| Ok(!rules.evict(&request, now).removed.is_empty());
                 let mut decided = lock.decide(table, now, None, evict)?;
                 if decided.reply
@@ -55,54 +91,15 @@ impl Inner {
         }
     }
 
-    /// Frees the locks whose holders are gone, and removes old claim rows. When its time is over it returns what it has done.
-    pub(super) async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
+    /// Frees the locks whose holders are gone, and removes old claim rows.
+    pub(super) async fn purge(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
         let until = self.client.deadline();
-        let mut reply = EvictReply::new(Vec::new(), 0, false);
-        let acted = |e: Error, reply: &EvictReply| {
-            if reply.removed.is_empty() { e } else { e.with_effect(Effect::Unknown) }
-        };
         if let Some(keys) = filter.keys() {
             let names = keys.iter().map(|key| key.as_str().to_owned()).collect();
-            self.free(names, filter, limit, until, &mut reply).await?;
-            return Ok(reply);
+            return self.free(names, filter, most, until).await;
         }
-        let prefix = filter.key_prefix();
-        let mut from = prefix.to_owned();
-        loop {
-            let page = self.statements.page(&from, prefix, LOOK_AT);
-            let rows = self.client.read(page, until).await.map_err(|e| acted(e, &reply))?;
-            let names = rows.iter().map(|row| column::<String>(row, "asked"));
-            let names: Vec<_> = names.collect::<Result<_>>().map_err(|e| acted(e, &reply))?;
-            let is_last = names.len() < LOOK_AT;
-            from = names.last().map_or_else(String::new, |last| behind(last));
-            let over = rows.iter().zip(names).filter(|(row, name)| {
-                filter.matches_name(name) && self.is_over(row).unwrap_or(true)
-            });
-            let over: Vec<_> = over.map(|(_, name)| name).collect();
-            if !over.is_empty() {
-                let freed = self.free(over, filter, limit, until, &mut reply).await;
-                freed.map_err(|e| acted(e, &reply))?;
-            }
-            if is_last || reply.more {
-                break;
-            }
-        }
-        let mut batches = 0;
-        while batches < BATCHES {
-            let purged = self.purge_claims(prefix, until).await;
-            let has_acted = batches > 0 || !reply.removed.is_empty();
-            let is_more = purged.map_err(|e| match has_acted {
-                true => e.with_effect(Effect::Unknown),
-                false => e,
-            })?;
-            if !is_more {
-                break;
-            }
-            batches += 1;
-        }
-        reply.more |= batches == BATCHES;
-        Ok(reply)
+        let purge = Purge { of: self, filter, most };
+        sweep(&purge, filter.key_prefix().to_owned(), &self.purged_to, most, until).await
     }
 
     /// Whether anybody may take the lock of a row.
@@ -112,20 +109,14 @@ impl Inner {
         Ok(holder.flatten().and_then(|holder| holder.expires).is_some_and(|end| end <= now.boot))
     }
 
-    /// Frees those of these locks whose holders are gone.
+    /// Frees at most so many of these locks, whose holders are gone.
     async fn free(
         &self,
         names: Vec<String>,
         filter: &Filter,
-        limit: usize,
+        most: usize,
         until: Deadline,
-        reply: &mut EvictReply,
-    ) -> Result<()> {
-        let left = limit - reply.removed.len();
-        if left == 0 {
-            reply.more = true;
-            return Ok(());
-        }
+    ) -> Result<EvictReply> {
         let request = EvictRequest::expired(filter.clone()).with_limit(1);
         let (statements, duration) = (Arc::clone(&self.statements), self.config.duration);
         let decide = move |found: &Found| {
@@ -140,7 +131,7 @@ impl Inner {
                 });
                 match decided {
                     Ok(decided) if decided.reply.is_empty() => {}
-                    Ok(_) if reply.removed.len() == left => reply.more = true,
+                    Ok(_) if reply.removed.len() == most => reply.more = true,
                     Ok(decided) => {
                         reply.removed.extend(decided.reply);
                         changes.extend(decided.changes);
@@ -152,35 +143,17 @@ impl Inner {
         };
         let client = &self.client;
         let look = self.statements.look(names);
-        let done = client.transact(&client.requests, (until, until), look, decide).await?.reply;
-        reply.removed.extend(done.removed);
-        reply.unreadable.extend(done.unreadable);
-        reply.more = done.more;
-        Ok(())
+        Ok(client.transact(&client.requests, (until, until), look, decide).await?.reply)
     }
 
-    /// Removes a batch of our claim rows that are old enough. Returns whether there may be more.
-    async fn purge_claims(&self, prefix: &str, until: Deadline) -> Result<bool> {
-        if until.left().is_zero() {
-            return Ok(true);
-        }
-        let kept = i64::try_from(KEEP_CLAIMS.as_micros()).unwrap_or(i64::MAX);
-        let statement = self.statements.claims(prefix, LOOK_AT, kept);
-        let rows = self.client.read(statement, until).await?;
-        let names = rows.iter().map(|row| column::<String>(row, "asked"));
-        let names: Vec<_> = names.collect::<Result<_>>()?;
-        let may_be_more = names.len() == LOOK_AT;
-        if names.is_empty() {
-            return Ok(false);
-        }
+    /// Removes those of these claim rows that are ours and old enough.
+    async fn remove_claims(&self, names: Vec<String>, until: Deadline) -> Result<()> {
         let statements = Arc::clone(&self.statements);
         let decide = move |found: &Found| {
-            let old = Duration::from_micros(u64::try_from(found.now).unwrap_or_default())
-                .saturating_sub(KEEP_CLAIMS);
             let mut changes = Vec::new();
             for row in &found.rows {
                 if let Some(row) = LockRow::of(row)?
-                    && row.is_claim_before(old)
+                    && row.is_claim_before(oldest(found.now))
                 {
                     changes.push(delete(&statements.table, &row.name));
                 }
@@ -189,8 +162,7 @@ impl Inner {
         };
         let client = &self.client;
         let look = self.statements.look(names);
-        client.transact(&client.requests, (until, until), look, decide).await?;
-        Ok(may_be_more)
+        client.transact(&client.requests, (until, until), look, decide).await.map(drop)
     }
 
     /// Removes old claim rows of a lock, once in a while, beside its requests.
@@ -199,8 +171,19 @@ impl Inner {
             let (inner, prefix) = (Arc::clone(self), format!("{}_", key.as_str()));
             drop(outliving(async move {
                 let until = inner.client.deadline();
-                inner.purge_claims(&prefix, until).await
+                let claims = inner.statements.claims(&prefix, LOOK_AT);
+                let rows = inner.client.read(claims, until).await?;
+                let names: Result<Vec<_>> = rows.iter().map(|row| column(row, "asked")).collect();
+                match names?.as_slice() {
+                    [] => Ok(()),
+                    names => inner.remove_claims(names.to_vec(), until).await,
+                }
             }));
         }
     }
+}
+
+/// Our claim rows from before this time may go.
+fn oldest(now: i64) -> Duration {
+    instant(now).boot.saturating_sub(KEEP_CLAIMS)
 }

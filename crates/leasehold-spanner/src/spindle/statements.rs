@@ -1,5 +1,7 @@
 //! The statements about spindle's table.
 
+use std::time::Duration;
+
 use google_cloud_spanner::statement::{Statement, StatementBuilder};
 use google_cloud_spanner::types;
 
@@ -25,6 +27,12 @@ const RECENT: &str = "366 * 86400 * 1000000000";
 /// How many rows a check looks at.
 const LOOK_AT: usize = 10_000;
 
+/// How many rows a page of a listing or purge looks at, so that many claim rows make no page slow.
+pub(super) const PART: usize = 10_000;
+
+/// How long our claim rows stay: a client of spindle that read the token before us may add the same one until it goes on.
+pub(super) const KEEP_CLAIMS: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Every statement. Each gives Spanner's clock as `now`.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -34,6 +42,7 @@ pub(super) struct Statements {
     add: String,
     survey: String,
     page: String,
+    purge: String,
     claims: String,
     pub(super) health: String,
     pub(super) hazards: String,
@@ -56,13 +65,19 @@ impl Statements {
         let suffix = "SUBSTR(c.name, CHAR_LENGTH(@below) + 1)";
         let foreign = is_of_another_generation("c", suffix, clock);
         let types = COLUMNS.map(|(column, kind)| format!("('{column}', '{kind}')")).join(", ");
+        let part = format!(
+            "SELECT name, heartbeat, token, writer FROM `{name}` WHERE name >= @from AND STARTS_WITH(name, @prefix) \
+             ORDER BY name LIMIT {PART}"
+        );
+        // The last row of the part is always there, at least without a heartbeat: the next page begins behind it.
         let page = |wanted: &str| {
             format!(
-                "SELECT {clock} AS now, l.name AS asked, l.name, l.heartbeat, l.token, l.writer FROM `{name}` AS l \
-                 WHERE l.name >= @from AND STARTS_WITH(l.name, @prefix) AND l.heartbeat IS NOT NULL AND {wanted} \
-                 ORDER BY l.name LIMIT @most"
+                "WITH part AS ({part}) SELECT {clock} AS now, l.name AS asked, l.name, IF({wanted}, l.heartbeat, NULL) AS heartbeat, \
+                 l.token, l.writer, p.looked FROM (SELECT MAX(name) AS last, COUNT(*) AS looked FROM part) AS p CROSS JOIN part AS l \
+                 WHERE l.heartbeat IS NOT NULL AND {wanted} OR l.name = p.last ORDER BY l.name LIMIT @most"
             )
         };
+        let old = format!("l.token IS NULL AND UNIX_MICROS(l.heartbeat) < {clock} - @kept");
         let (locks, above) = (
             format!("(SELECT name FROM `{name}` WHERE token IS NOT NULL LIMIT {LOOK_AT})"),
             "SELECT ARRAY_TO_STRING(ARRAY(SELECT part FROM UNNEST(SPLIT(l.name, '_')) AS part WITH OFFSET nth WHERE nth < upto \
@@ -79,9 +94,11 @@ impl Statements {
                  AND {foreign}) AS stranger {named}"
             ),
             page: page("l.token IS NOT NULL"),
-            claims: page(&format!(
-                "l.token IS NULL AND UNIX_MICROS(l.heartbeat) < {clock} - @kept"
-            )),
+            purge: page(&format!("(l.token IS NOT NULL OR {old})")),
+            claims: format!(
+                "SELECT {clock} AS now, l.name AS asked, l.name, l.heartbeat, l.token, l.writer FROM `{name}` AS l \
+                 WHERE STARTS_WITH(l.name, @prefix) AND {old} LIMIT @most"
+            ),
             health: format!(
                 "SELECT {clock} AS now, \
                  (SELECT COUNT(*) FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '' AND TABLE_NAME = '{name}') AS tables, \
@@ -123,14 +140,20 @@ impl Statements {
         about(&self.survey, name)
     }
 
-    /// At most so many lock rows with a heartbeat, from a name on.
+    /// At most so many lock rows with a heartbeat, of the next [`PART`] from a name on.
     pub(super) fn page(&self, from: &str, prefix: &str, most: usize) -> Statement {
-        page(&self.page, from, prefix, most).build()
+        of_prefix(&self.page, prefix, most).add_param("from", from).build()
     }
 
-    /// At most so many claim rows of ours that are older than this, in microseconds.
-    pub(super) fn claims(&self, prefix: &str, most: usize, kept: i64) -> Statement {
-        page(&self.claims, prefix, prefix, most).add_param("kept", kept).build()
+    /// The same, and claim rows of ours that are old enough.
+    pub(super) fn purge(&self, from: &str, prefix: &str, most: usize) -> Statement {
+        let page = of_prefix(&self.purge, prefix, most).add_param("from", from);
+        page.add_param("kept", micros(KEEP_CLAIMS)).build()
+    }
+
+    /// At most so many claim rows of ours that are old enough.
+    pub(super) fn claims(&self, prefix: &str, most: usize) -> Statement {
+        of_prefix(&self.claims, prefix, most).add_param("kept", micros(KEEP_CLAIMS)).build()
     }
 }
 
@@ -152,11 +175,16 @@ fn about(statement: &str, name: &str) -> Statement {
         .build()
 }
 
-fn page(statement: &str, from: &str, prefix: &str, most: usize) -> StatementBuilder {
-    Statement::builder(statement)
-        .add_param("from", from)
-        .add_param("prefix", prefix)
-        .add_param("most", i64::try_from(most).unwrap_or(i64::MAX))
+fn of_prefix(statement: &str, prefix: &str, most: usize) -> StatementBuilder {
+    Statement::builder(statement).add_param("prefix", prefix).add_param("most", integer(most))
+}
+
+fn micros(time: Duration) -> i64 {
+    integer(time.as_micros())
+}
+
+fn integer(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
 }
 
 fn texts() -> types::Type {

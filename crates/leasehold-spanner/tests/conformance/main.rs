@@ -107,7 +107,8 @@ impl Subject for Spanner {
         reports.own_clock = false;
         reports.resends = true;
         reports.exchanges.acquire = 2;
-        reports.exchanges.confirmation = 2;
+        // A key that was refused lately is first looked at.
+        reports.exchanges.confirmation = 3;
         reports.exchanges.refusal = 2;
         reports.exchanges.renew = 2;
         reports.exchanges.release = 2;
@@ -124,7 +125,7 @@ impl Subject for Spanner {
             reports.exchanges.check = 2;
             // Each lock has a transaction of its own, and the emulator runs one at a time.
             reports.exchanges.each_lease = true;
-            reports.many = 100;
+            reports.many = 40;
         }
         reports
     }
@@ -162,7 +163,8 @@ impl Backing for State {
 
     async fn client(&self) -> Result<AnyStore> {
         let emulator = ([127, 0, 0, 1], self.of_case.emulator.port()).into();
-        self.open(emulator, Duration::from_secs(60)).await
+        // A thousand transactions, one at a time, on a busy machine.
+        self.open(emulator, Duration::from_secs(300)).await
     }
 
     fn time(&self) -> Time {
@@ -233,7 +235,7 @@ impl Backing for State {
         let server = ([127, 0, 0, 1], self.of_case.emulator.port()).into();
         let proxy = Proxy::before_http2(server).await?;
         // Short for a waiting test, long for a busy machine.
-        let store = self.open(proxy.address(), Duration::from_secs(10)).await?;
+        let store = self.open(proxy.address(), Duration::from_secs(20)).await?;
         Ok(Network::Proxied(store, vec![proxy]))
     }
 }

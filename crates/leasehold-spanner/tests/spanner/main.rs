@@ -16,7 +16,7 @@ use leasehold_core::{
     RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_spanner::{SpannerConfig, SpannerStore, SpindleConfig};
-use leasehold_testkit::spanner::{Emulator, PLACE};
+use leasehold_testkit::spanner::{Emulator, PLACE, Runtime};
 use leasehold_testkit::{fails_within, spanner_tests};
 
 fn main() -> ExitCode {
@@ -37,6 +37,9 @@ fn main() -> ExitCode {
             network::a_release_whose_commit_was_not_answered_is_never_not_held,
             network::an_answer_that_stalls_is_given_up_and_its_connection_replaced,
             network::a_dead_connection_stops_nobody_longer_than_one_limit,
+            network::an_answer_that_stalls_beside_others_replaces_one_connection,
+            network::a_key_that_was_refused_lately_is_looked_at_without_a_lock,
+            network::a_purge_that_stalls_returns_what_it_has_done,
             network::the_clock_is_read_again_after_a_statement_that_took_long,
             network::an_emulator_that_is_started_again_serves_what_is_prepared_again,
             spindle::a_client_of_spindle_waits_for_our_lease_and_its_margin,
@@ -53,17 +56,19 @@ fn main() -> ExitCode {
             spindle::our_claim_row_stops_a_client_that_read_the_token_before_us,
             spindle::a_claim_without_an_update_blocks_us_for_the_duration_and_the_margin,
             spindle::names_that_spindle_confuses_are_refused,
+            spindle::a_neighbour_that_is_added_meanwhile_is_refused,
+            spindle::requests_about_one_lock_are_sent_in_their_order,
             spindle::other_generations_of_spindle_are_refused,
             spindle::a_check_names_what_the_table_does_not_show,
             spindle::the_table_is_created_when_asked_and_another_one_refused,
             spindle::old_claim_rows_of_ours_go_in_batches_and_no_others,
             spindle::a_purge_frees_the_locks_of_the_dead_and_deletes_no_row,
         ],
-        []
+        [a_store_whose_runtime_has_ended_connects_anew]
     )
 }
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(4);
 
 fn config(emulator: &Emulator) -> SpannerConfig {
     let [project, instance, database] = PLACE;
@@ -227,6 +232,28 @@ async fn an_emulator_that_stands_still_or_has_ended_is_unavailable() {
     assert!(is_granted(&store, "c").await);
     emulator.kill();
     fails_within(LIMIT, store.acquire(&request("d"))).await;
+}
+
+fn a_store_whose_runtime_has_ended_connects_anew() {
+    let servers = Runtime::new().unwrap();
+    let emulator = servers.block_on(Emulator::start()).unwrap();
+    let limit = Duration::from_secs(30);
+    let store = {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let store = config(&emulator).timeout(limit).connect().await.unwrap();
+            store.prepare().await.unwrap();
+            store
+        })
+    };
+    let served = async {
+        let held = request("a");
+        token_of(store.acquire(&held).await.unwrap());
+        let entry = RenewEntry::extend(held.id().clone(), held.claims().clone(), held.term());
+        let renewed = store.renew(&RenewRequest::new(vec![entry])).await.unwrap();
+        assert!(matches!(renewed.leases[0], RenewOutcome::Held(_)), "{renewed:?}");
+    };
+    servers.block_on(async { tokio::time::timeout(limit / 2, served).await.unwrap() });
 }
 
 async fn requests_that_arrive_together_are_all_decided() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, AnyStore, Claims, Effect, ErrorKind, Filter, LeaseId,
-    ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
-    RenewRequest, Store, Ttl,
+    AcquireReply, AcquireRequest, AnyStore, Claims, Effect, ErrorKind, EvictRequest, Filter,
+    LeaseId, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry,
+    RenewOutcome, RenewRequest, Store, Ttl,
 };
-use leasehold_spanner::SpindleConfig;
+use leasehold_spanner::{SpannerConfig, SpindleConfig};
 use leasehold_testkit::spanner::Emulator;
 use leasehold_testkit::{fails_within, until};
 
@@ -19,6 +19,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 /// A table behind a proxy.
 struct Behind {
+    is_spindle: bool,
     emulator: Emulator,
     proxy: Proxy,
     store: AnyStore,
@@ -26,26 +27,32 @@ struct Behind {
     past: AnyStore,
 }
 
-/// Both formats, each on an emulator of its own.
+/// Both formats, each on an emulator of its own. The clock is not read again, so that a busy machine makes no exchange more.
 async fn each_format(test: impl AsyncFn(&Behind)) {
+    each_format_with(|config| config.timeout(LIMIT).read_again_after(LIMIT), test).await;
+}
+
+/// The same with these settings.
+async fn each_format_with(
+    settings: impl Fn(SpannerConfig) -> SpannerConfig,
+    test: impl AsyncFn(&Behind),
+) {
     for is_spindle in [false, true] {
         let emulator = Emulator::start().await.unwrap();
         let server = ([127, 0, 0, 1], emulator.port()).into();
         let proxy = Proxy::before_http2(server).await.unwrap();
-        let open = async |place: String, limit: Duration| {
-            let config = config(&emulator).emulator(place).timeout(limit);
-            match is_spindle {
-                false => AnyStore::new(config.connect().await.unwrap()),
-                true => {
-                    let config = SpindleConfig::new(config.table("locktable")).duration(TTL);
-                    AnyStore::new(config.connect().await.unwrap())
-                }
+        let open = async |config: SpannerConfig| match is_spindle {
+            false => AnyStore::new(config.connect().await.unwrap()),
+            true => {
+                let config = SpindleConfig::new(config.table("locktable")).duration(TTL);
+                AnyStore::new(config.connect().await.unwrap())
             }
         };
-        let store = open(proxy.address().to_string(), LIMIT).await;
-        let past = open(emulator.grpc(), Duration::from_secs(30)).await;
+        let behind = config(&emulator).emulator(proxy.address().to_string());
+        let store = open(settings(behind)).await;
+        let past = open(config(&emulator).timeout(Duration::from_secs(30))).await;
         past.prepare().await.unwrap();
-        let behind = Behind { emulator, proxy, store, past };
+        let behind = Behind { is_spindle, emulator, proxy, store, past };
         // The connection is there, and the names are known.
         for name in ["a", "b"] {
             behind.release(&behind.hold(name).await).await;
@@ -156,19 +163,110 @@ pub(super) async fn a_dead_connection_stops_nobody_longer_than_one_limit() {
     .await;
 }
 
-pub(super) async fn the_clock_is_read_again_after_a_statement_that_took_long() {
+pub(super) async fn an_answer_that_stalls_beside_others_replaces_one_connection() {
     each_format(async |behind| {
-        let held = behind.hold("a").await;
-        let count = async || {
+        let list = ListRequest::new(Filter::default());
+        behind.store.list(&list).await.unwrap();
+        let before = behind.proxy.accepted();
+        for _ in 0..2 {
+            let (request, stalled) = (request("a"), behind.proxy.exchanges() + 1);
+            behind.proxy.once(Fault::Stall);
+            let answered = async {
+                until(async || behind.proxy.exchanges() >= stalled).await;
+                behind.store.list(&list).await.unwrap();
+            };
+            tokio::join!(fails_within(LIMIT, behind.store.acquire(&request)), answered);
+            behind.release(&behind.hold("b").await).await;
+        }
+        assert_eq!(behind.proxy.accepted(), before + 1);
+    })
+    .await;
+}
+
+pub(super) async fn a_key_that_was_refused_lately_is_looked_at_without_a_lock() {
+    each_format(async |behind| {
+        let held = request("a");
+        token_of(behind.past.acquire(&held).await.unwrap());
+        let count = async |request: &AcquireRequest, is_granted: bool| {
             let before = behind.proxy.exchanges();
-            behind.store.renew(&renewal(&held)).await.unwrap();
+            let reply = behind.store.acquire(request).await.unwrap();
+            assert_eq!(matches!(reply, AcquireReply::Granted(_)), is_granted, "{reply:?}");
             behind.proxy.exchanges() - before
         };
-        behind.proxy.set(Fault::Delay(Duration::from_millis(60)));
-        assert_eq!(count().await, 3, "the statement, the clock, the commit");
-        behind.proxy.set(Fault::None);
-        until(async || count().await == 2).await;
+        // The statement and the end of the transaction.
+        let in_transaction = 2;
+        assert_eq!(count(&request("a"), false).await, in_transaction);
+        for _ in 0..3 {
+            assert_eq!(count(&request("a"), false).await, 1, "a statement without a lock");
+        }
+        assert_eq!(count(&request("b"), true).await, in_transaction);
+        behind.past.release(&ending(&held)).await.unwrap();
+        let taken = request("a");
+        assert_eq!(count(&taken, true).await, 1 + in_transaction, "the same, and a transaction");
     })
+    .await;
+}
+
+pub(super) async fn a_purge_that_stalls_returns_what_it_has_done() {
+    // On a busy machine what comes before the stall takes a while.
+    let limit = Duration::from_secs(10);
+    let settings = |config: SpannerConfig| config.timeout(limit).read_again_after(limit);
+    each_format_with(settings, async |behind| {
+        // A page has 1,000 rows, and a key two rows in the native table.
+        let last = if behind.is_spindle { 2_200 } else { 1_700 };
+        let all =
+            format!("SELECT n, MOD(n, 100) = 0 AS is_over FROM UNNEST(GENERATE_ARRAY(1001, {last})) AS n");
+        let micros = "UNIX_MICROS(CURRENT_TIMESTAMP())";
+        let rows = match behind.is_spindle {
+            true => format!(
+                "INSERT locktable (name, heartbeat, token, writer) SELECT CONCAT('old', CAST(n AS STRING)), \
+                 TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL IF(is_over, 10, 0) DAY), \
+                 TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 20 DAY), 'w' FROM ({all})"
+            ),
+            false => format!(
+                "INSERT leasehold (key, id, counter, shared, state, token, expires, granted_at) \
+                 SELECT CONCAT('old', CAST(n AS STRING)), id, IF(id = b'', {micros}, NULL), IF(id = b'', NULL, FALSE), \
+                 IF(id = b'', NULL, 'h'), IF(id = b'', NULL, 7), IF(id = b'', NULL, IF(is_over, 9, {micros} + 600000000)), IF(id = b'', NULL, 7) \
+                 FROM ({all}) CROSS JOIN UNNEST([b'', b'i']) AS id"
+            ),
+        };
+        behind.emulator.write(rows).await.unwrap();
+        let purge = EvictRequest::expired(Filter::default()).with_limit(1_000);
+        // A page, and the transaction that removes what is over in it.
+        behind.proxy.once_after(3, Fault::Stall);
+        let first = behind.store.evict(&purge).await.unwrap();
+        assert!(first.more && first.unreadable.is_empty(), "{:?}", first.unreadable);
+        let (removed, over) = (first.removed.len(), (last - 1_000) / 100);
+        assert!((1..over).contains(&removed), "{removed}");
+        let mut rest = 0;
+        loop {
+            let reply = behind.store.evict(&purge).await.unwrap();
+            rest += reply.removed.len();
+            if !reply.more {
+                break;
+            }
+        }
+        assert_eq!(removed + rest, over);
+    })
+    .await;
+}
+
+pub(super) async fn the_clock_is_read_again_after_a_statement_that_took_long() {
+    each_format_with(
+        |config| config.timeout(LIMIT),
+        async |behind| {
+            let held = behind.hold("a").await;
+            let count = async || {
+                let before = behind.proxy.exchanges();
+                behind.store.renew(&renewal(&held)).await.unwrap();
+                behind.proxy.exchanges() - before
+            };
+            behind.proxy.set(Fault::Delay(Duration::from_millis(60)));
+            assert_eq!(count().await, 3, "the statement, the clock, the commit");
+            behind.proxy.set(Fault::None);
+            until(async || count().await == 2).await;
+        },
+    )
     .await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, ErrorKind, EvictRequest, EvictTarget, Expired,
     FencingToken, Filter, GroupName, LeaseId, Level, ListRequest, LostReason, Mode, Record,
@@ -48,6 +49,16 @@ impl Table {
     /// The store of another process.
     async fn other(&self) -> SpindleStore {
         Self::config(&self.emulator, self.duration).connect().await.unwrap()
+    }
+
+    /// The store of another process, whose requests pass a proxy.
+    async fn behind_a_proxy(&self) -> (Proxy, SpindleStore) {
+        let emulator = ([127, 0, 0, 1], self.emulator.port()).into();
+        let proxy = Proxy::before_http2(emulator).await.unwrap();
+        let spanner = config(&self.emulator).emulator(proxy.address().to_string());
+        let spanner = spanner.table("locktable").timeout(Duration::from_secs(30));
+        let store = SpindleConfig::new(spanner).duration(self.duration).connect().await.unwrap();
+        (proxy, store)
     }
 
     async fn go(&self, name: &str, id: &str) -> Spindle {
@@ -369,6 +380,40 @@ pub(super) async fn names_that_spindle_confuses_are_refused() {
     }
     table.hold("ab").await;
     table.hold("abc").await;
+}
+
+pub(super) async fn a_neighbour_that_is_added_meanwhile_is_refused() {
+    let table = Table::new(LONG).await;
+    let (proxy, store) = table.behind_a_proxy().await;
+    // The look around the name has been answered; the transaction begins after the neighbour was added.
+    proxy.once_after(1, Fault::Delay(Duration::from_secs(2)));
+    let (request, exchanges) = (table.request("a"), proxy.exchanges() + 2);
+    let asked = async { store.acquire(&request).await };
+    let added = async {
+        until(async || proxy.exchanges() == exchanges).await;
+        table.hold("a_b").await;
+    };
+    let (asked, ()) = tokio::join!(asked, added);
+    let error = asked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("\"a_b\""), "{error}");
+}
+
+pub(super) async fn requests_about_one_lock_are_sent_in_their_order() {
+    let table = Table::new(LONG).await;
+    let (proxy, store) = table.behind_a_proxy().await;
+    // The caller of an acquire goes while it looks around the name.
+    proxy.once(Fault::Delay(Duration::from_secs(1)));
+    let request = table.request("a");
+    let exchanges = proxy.exchanges() + 1;
+    tokio::select! {
+        reply = store.acquire(&request) => panic!("{reply:?}"),
+        () = until(async || proxy.exchanges() == exchanges) => {}
+    }
+    let ends = ReleaseEntry::new(request.id().clone(), [key("a")]);
+    let released = store.release(&ReleaseRequest::new(vec![ends])).await.unwrap();
+    assert!(matches!(released.leases[0], ReleaseOutcome::Released), "{released:?}");
+    table.hold("a").await;
 }
 
 pub(super) async fn other_generations_of_spindle_are_refused() {
