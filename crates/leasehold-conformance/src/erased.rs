@@ -70,6 +70,10 @@ impl<B: Backing> Backing for ErasedBacking<B> {
         self.0.time()
     }
 
+    fn removes_what_is_over(&self) -> bool {
+        self.0.removes_what_is_over()
+    }
+
     async fn advance(&self, by: Duration) {
         self.0.advance(by).await;
     }

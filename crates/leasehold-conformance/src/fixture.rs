@@ -162,6 +162,11 @@ impl<B: Backing> Fixture<B> {
         })
     }
 
+    /// Whether what is over needs no purge.
+    pub(crate) fn removes_what_is_over(&self) -> bool {
+        self.backing.removes_what_is_over()
+    }
+
     /// Which of several servers decides, if not each does.
     pub(crate) async fn decides(&self) -> Result<Option<usize>> {
         self.backing.decides().await

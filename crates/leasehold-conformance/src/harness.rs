@@ -10,7 +10,7 @@ use crate::suite::lock;
 use crate::{Subject, Suite};
 
 /// How many cases run at the same time by default.
-const THREADS: usize = 8;
+const THREADS: usize = 4;
 
 /// Runs everything on one store, as the `main` of a test with `harness = false`.
 pub fn main(subject: impl Subject) -> ExitCode {

@@ -100,6 +100,11 @@ pub trait Backing: Send + Sync + 'static {
         async { Ok(Restarted::NotTried) }
     }
 
+    /// Whether the store removes by itself what has been over for an hour, as long as it is used. By default it does.
+    fn removes_what_is_over(&self) -> bool {
+        true
+    }
+
     /// Opens a client whose connections all go through proxies, for the faults of a network. By default the store
     /// has no network between its clients and its state.
     fn network(&self) -> impl Future<Output = Result<Network<Self::Store>>> + Send {

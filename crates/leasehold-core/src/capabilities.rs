@@ -70,7 +70,8 @@ pub struct Capabilities {
     /// The most keys of one lease; `None` is no limit.
     pub max_claims: Option<usize>,
     /// The most shared holders of one key; `None` is no limit. With so many live holders a shared acquire is refused,
-    /// as by a limit of its own ([C9](crate::contract)).
+    /// as by a limit of its own ([C9](crate::contract)). Each node of a quorum counts for itself, so contenders there may
+    /// exceed it.
     pub max_holders: Option<NonZeroU32>,
     /// Why the store lacks something, and what to do about it.
     pub reasons: &'static [(Feature, &'static str)],
@@ -144,8 +145,11 @@ impl Capabilities {
         }
     }
 
-    /// Everything that a request can use, and wake-ups. The store itself sets what it guarantees beyond that: fairness,
-    /// ordered tokens, a check on use.
+    /// The most keys of one lease in most stores. One lease of more keeps the server or the file from others for long.
+    pub const MAX_CLAIMS: usize = 1_000;
+
+    /// Everything that a request can use, with up to [`MAX_CLAIMS`](Self::MAX_CLAIMS) keys, and wake-ups. The store itself
+    /// sets what it guarantees beyond that: fairness, ordered tokens, a check on use.
     pub fn all(name: &'static str) -> Self {
         Self {
             shared: true,
@@ -158,6 +162,7 @@ impl Capabilities {
             notifications: true,
             reports_expired: true,
             compares_tokens: true,
+            max_claims: Some(Self::MAX_CLAIMS),
             ..Self::none(name)
         }
     }
@@ -185,7 +190,8 @@ impl Capabilities {
         }
         match self.max_claims {
             Some(max) if count > max => Err(Error::unsupported(format!(
-                "{count} keys are requested at once; the store {} accepts at most {max}",
+                "{count} keys are requested at once; the store {} accepts at most {max}; lock fewer, or one key that stands \
+                 for them all",
                 self.name
             ))),
             _ => self.check_key_bytes(keys),

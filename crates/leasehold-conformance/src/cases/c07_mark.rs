@@ -72,6 +72,9 @@ async fn c07_an_ended_lease_is_remembered_for_an_hour_at_most<B: Backing>(
     if let Some(ended) = without_mark(fixture).await? {
         return Ok(ended);
     }
+    if !fixture.removes_what_is_over() {
+        return Ok(Ended::NotApplicable("only a purge removes what is over".to_owned()));
+    }
     if fixture.wall_micros().is_none() {
         return Ok(Ended::CannotHere("it would take an hour".to_owned()));
     }

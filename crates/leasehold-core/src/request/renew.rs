@@ -1,5 +1,7 @@
 use super::admission::{Request, Sealed, check_entries};
-use crate::{Capabilities, Claims, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
+use crate::{
+    Capabilities, Claims, Error, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl,
+};
 
 /// A request to extend leases; each has its own outcome ([C3b, C6](crate::contract)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +108,16 @@ impl RenewEntry {
     /// The value that tokens are raised to.
     pub fn raise(&self) -> Option<FencingToken> {
         self.raise
+    }
+
+    /// The error of a store that raises tokens to `most` at the most: a value near the end would end every key (C7).
+    pub fn raised_too_far(&self, most: u64) -> Error {
+        let raise = self.raise.map_or(0, FencingToken::get);
+        Error::invalid_input(format!(
+            "the token of lease {} must be raised to {raise}, but the highest that may be is {most}; take the token that the lease \
+             has elsewhere",
+            self.id
+        ))
     }
 }
 

@@ -1,7 +1,7 @@
 use super::entry::expiry;
 use super::{MOST_OF_CLOCK, MOST_RAISE, State, Table};
 use crate::{
-    Error, LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
+    LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
 };
 
 impl Table {
@@ -49,11 +49,7 @@ impl Table {
     fn admit_raise(&self, renewal: &RenewEntry) -> Result<()> {
         let most = self.mark.max(MOST_OF_CLOCK).saturating_add(MOST_RAISE);
         match renewal.raise() {
-            Some(raise) if raise.get() > most => Err(Error::invalid_input(format!(
-                "the token of lease {} must be raised to {raise}, but the highest that may be is {most}; take the \
-                 token that the lease has elsewhere",
-                renewal.id()
-            ))),
+            Some(raise) if raise.get() > most => Err(renewal.raised_too_far(most)),
             _ => Ok(()),
         }
     }

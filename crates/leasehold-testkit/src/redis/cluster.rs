@@ -139,6 +139,13 @@ impl Cluster {
             let port = to.port().to_string();
             from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
         }
+        // The mark of the slot's tokens, unless it is named.
+        let left = ["CLUSTER", "GETKEYSINSLOT", &slot, "100"];
+        let left: Vec<String> = redis::from_redis_value(from.ask(&left).await.unwrap()).unwrap();
+        for key in left.iter().filter(|key| key.starts_with("lh:token")) {
+            let port = to.port().to_string();
+            from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
+        }
         between(keys.len()).await;
         // The old owner tells its clients, and then all must know.
         let mut masters: Vec<_> = self.nodes[..MASTERS].iter().collect();

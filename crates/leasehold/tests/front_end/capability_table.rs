@@ -9,10 +9,19 @@ const WRITE: &str = "LEASEHOLD_TEST_WRITE_STORES";
 
 type Cell = fn(&Capabilities) -> String;
 
-const ROWS: [(&str, Cell); 13] = [
+const ROWS: [(&str, Cell); 14] = [
     ("Shared mode", |can| yes(can.shared)),
     ("Limit on shared holders", |can| yes(can.shared_limit)),
-    ("Several keys in one lease", |can| yes(can.many_keys)),
+    ("Most shared holders of a key", |can| match can.max_holders {
+        _ if !can.shared => "–".to_owned(),
+        Some(most) => most.to_string(),
+        None => "no limit".to_owned(),
+    }),
+    ("Most keys of a lease", |can| match can.max_claims {
+        _ if !can.many_keys => "1".to_owned(),
+        Some(most) => most.to_string(),
+        None => "no limit".to_owned(),
+    }),
     ("Leases without end (`Ttl::NEVER`)", |can| yes(can.never)),
     ("`min_hold`", |can| yes(can.keep)),
     ("Fencing tokens", |can| yes(can.tokens)),

@@ -103,9 +103,10 @@ impl Fleet {
         until(async || self.values(key).await.iter().all(Option::is_none)).await;
     }
 
-    /// The remaining milliseconds of `key`, on each server.
+    /// The remaining milliseconds of the lease of `key`, on each server, which keeps a key through the last one.
     pub(crate) async fn rests(&self, key: &str) -> Vec<i64> {
-        join_all(self.servers.iter().map(async |server| server.number(&["PTTL", key]).await)).await
+        let rest = async |server: &Server| server.number(&["PTTL", key]).await + 1;
+        join_all(self.servers.iter().map(rest)).await
     }
 }
 

@@ -103,7 +103,7 @@ async fn a_release_hands_over_to_another_process_at_once() {
     let guard = others.lock("k").ttl(Duration::from_secs(3_600)).await.unwrap();
     let waits = locks.lock("k").wait(Wait::UpTo(LONG)).into_future();
     let releases = async {
-        until(async || server.subscribers("lh:wake:{k}:k").await > 0).await;
+        until(async || server.subscribers("lh:lock:{k}:k").await > 0).await;
         guard.release().await.unwrap();
         // Before any poll.
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -340,10 +340,13 @@ async fn while_a_slot_moves_its_keys_are_waited_for() {
     let locks = Locker::connect(&cluster.url()).await.unwrap();
     let both = ["{t}:a", "{t}:b"];
     let all = || locks.lock_all(both);
-    all().min_hold(Duration::from_millis(1)).await.unwrap().release().await.unwrap();
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "{t}:a"]).await;
     let from = Cluster::first_owner(slot.try_into().unwrap());
+    // Of leases that are over.
     let metadata = both.map(|name| format!("lh:lock:{{t}}:{name}"));
+    for name in &metadata {
+        cluster.nodes[from].ask(&["SET", name, "xh 1 a 1 1 0 {}", "EX", "3600"]).await.unwrap();
+    }
     let names = [metadata[0].as_str(), metadata[1].as_str()];
     let tried = std::cell::Cell::new(0);
     cluster
