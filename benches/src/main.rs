@@ -12,6 +12,7 @@ mod processor;
 mod redis;
 mod redlock;
 mod renewal;
+mod several;
 mod sides;
 mod spanner;
 mod sql;
@@ -43,9 +44,9 @@ async fn main() -> Result<()> {
         ["child", "mongodb", url] => mongodb::child(url).await,
         ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
-            "give nothing for the embedded stores; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; sqlite, with pairs or processes for a part of it; mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
-             purge or size for a part of it; spanner, with pairs, succession or claims for a part of it; or mongodb, with pairs, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
+            "give nothing for the embedded stores; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, waiting, renewal or holders for a part of it; \
+             redlock; sqlite, with pairs, fresh, keys or processes for a part of it; mariadb or postgres, with pairs, fresh, keys, processor, peers, handover (postgres), renewal, \
+             purge or size for a part of it; spanner, with pairs, free, succession or claims for a part of it; or mongodb, with pairs, fresh, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",
         )),
     }

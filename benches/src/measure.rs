@@ -1,19 +1,29 @@
 //! Timing, percentiles and the machine's description.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use leasehold::store::{Clock, SystemClock};
+
+/// A debug build only shows that each benchmark runs: it does little of everything, and its figures mean nothing.
+pub(crate) const IS_SMOKE: bool = cfg!(debug_assertions);
+
+/// So many, or in a smoke run so few.
+pub(crate) const fn or_few<T: Copy>(many: T, few: T) -> T {
+    if IS_SMOKE { few } else { many }
+}
 
 /// Nanoseconds since a fixed point.
 pub(crate) fn now() -> Duration {
     SystemClock::new().now()
 }
 
-/// The value below which `percent` of the samples lie.
+/// The value below which `percent` of the samples lie; zero without samples.
 pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
     samples.sort_unstable();
-    samples[(samples.len() * percent / 100).min(samples.len() - 1)]
+    let last = samples.len().saturating_sub(1);
+    samples.get((samples.len() * percent / 100).min(last)).copied().unwrap_or_default()
 }
 
 /// A duration in microseconds with a sensible number of digits.
@@ -46,16 +56,30 @@ pub(crate) fn version(package: &str) -> &'static str {
     version.map_or("unknown", |(version, _)| version)
 }
 
-/// Prints processor, cores, kernel and compiler, as far as the system shows them, and the peers' versions.
+/// What is measured: a commit, with a `+` if files have changed since.
+fn commit() -> String {
+    let described = Command::new("git")
+        .args(["describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output();
+    let printed = described.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    printed.ok().filter(|printed| !printed.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Prints the commit, the processor, its cores and the kernel, as far as they can be known, and the peers' versions.
 pub(crate) fn print_machine(peers: &[(&str, &str)]) {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!("- commit: {}", commit());
     println!("- processor: {} ({cores} cores)", cpu.trim_start_matches([' ', '\t', ':']));
     println!("- kernel: {}", kernel.trim());
     for (name, version) in peers {
         println!("- {name}: {version}");
     }
-    println!("- profile: {}\n", if cfg!(debug_assertions) { "debug" } else { "release" });
+    println!(
+        "- profile: {}\n",
+        if IS_SMOKE { "debug: the figures mean nothing" } else { "release" }
+    );
 }

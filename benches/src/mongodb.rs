@@ -22,7 +22,8 @@ use leasehold_testkit::mongodb::replica_set::ReplicaSet;
 pub(crate) use stall::child;
 
 use crate::sides::Side;
-use crate::{handover, measure, processor, subjects};
+use crate::subjects::{self, Keys};
+use crate::{handover, measure, processor};
 
 /// How many tasks share the work.
 const TASKS: [usize; 3] = [1, 16, 64];
@@ -53,6 +54,9 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
         if wanted("processor") {
             processor::run(&set.nodes[0], PROCESSOR_PAIRS, &TASKS, &sides).await?;
         }
+    }
+    if wanted("fresh") {
+        pairs::fresh(&sides_with(&url, Keys::Fresh).await?).await?;
     }
     if wanted("standalone") {
         let server = Server::start(&[]).await.map_err(failed)?;
@@ -93,9 +97,15 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
 
 /// Plain updates, the store, a `Locker`, and mongo-lock's queries.
 async fn sides(url: &str) -> Result<Vec<Side>> {
-    let store = prepared(url).await?;
-    let sides = subjects::sides(&Arc::new(store));
-    Ok([vec![raw::plain(url).await?], sides, vec![raw::mongo_lock(url).await?]].concat())
+    let mut sides = sides_with(url, Keys::Known).await?;
+    sides.push(raw::mongo_lock(url).await?);
+    Ok(sides)
+}
+
+/// Plain updates, the store and a `Locker`.
+async fn sides_with(url: &str, keys: Keys) -> Result<Vec<Side>> {
+    let store = Arc::new(prepared(url).await?);
+    Ok([vec![raw::plain(url, keys).await?], subjects::sides(&store, keys)].concat())
 }
 
 /// A store with its collection.

@@ -3,7 +3,7 @@
 use leasehold::Result;
 use leasehold_testkit::server_process::ServerProcess;
 
-use crate::measure::{float, micros, ratio};
+use crate::measure::{float, micros, or_few, ratio};
 use crate::sides::Side;
 
 /// With so many pairs of all tasks of a side, at each of these numbers of tasks.
@@ -13,6 +13,7 @@ pub(crate) async fn run(
     tasks: &[usize],
     sides: &[Side],
 ) -> Result<()> {
+    let pairs = or_few(pairs, tasks.iter().copied().max().unwrap_or(1));
     println!("## Processor time of the server\n");
     println!("{pairs} pairs; the time of all processes of the server, in user and kernel mode.\n");
     println!("| tasks | | µs per pair | as a multiple of the first |");
@@ -20,7 +21,7 @@ pub(crate) async fn run(
     for &tasks in tasks {
         let mut first = None;
         for side in sides {
-            side.time(tasks, 16).await?;
+            side.time(tasks, or_few(16, 1)).await?;
             let before = server.processor_time();
             side.time(tasks, pairs / tasks).await?;
             let used = server.processor_time() - before;

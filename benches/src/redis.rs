@@ -4,6 +4,7 @@ pub(crate) mod peers;
 pub(crate) mod raw;
 
 mod handover;
+mod holders;
 mod pairs;
 pub(crate) mod renewal;
 mod waiting;
@@ -31,6 +32,12 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     if wanted("pairs") {
         pairs::run(&server).await?;
     }
+    if wanted("fresh") {
+        pairs::fresh(&server).await?;
+    }
+    if wanted("processor") {
+        pairs::processor(&server).await?;
+    }
     if wanted("handover") {
         handover::run().await?;
     }
@@ -39,6 +46,9 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     }
     if wanted("renewal") {
         renewal::run().await?;
+    }
+    if wanted("holders") {
+        holders::run().await?;
     }
     Ok(())
 }

@@ -12,13 +12,13 @@ use leasehold_conformance::Proxy;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::measure::{micros, now, percentile};
+use crate::measure::{micros, now, or_few, percentile};
 use crate::subjects::{TTL, through_store};
 
 /// Leases of one `Locker`.
-pub(crate) const LEASES: usize = 10_000;
+pub(crate) const LEASES: usize = or_few(10_000, 100);
 /// Observed rounds.
-pub(crate) const ROUNDS: usize = 3;
+pub(crate) const ROUNDS: usize = or_few(3, 1);
 
 /// Acquires and releases a key, and states when each pair began and how long it took.
 pub(crate) async fn pair_after_pair(store: impl Store, samples: Samples) -> Result<()> {
@@ -61,7 +61,7 @@ impl Held {
             let mut taken = JoinSet::new();
             for n in 0..100 {
                 let key = format!("lease-{hundred}-{n}");
-                taken.spawn(locks.lock(key.as_str()).ttl(TTL).into_future());
+                taken.spawn(locks.lock(key.as_str()).ttl(or_few(TTL, TTL / 10)).into_future());
             }
             guards.extend(taken.join_all().await.into_iter().collect::<Result<Vec<_>>>()?);
         }

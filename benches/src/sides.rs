@@ -7,7 +7,7 @@ use leasehold::Result;
 use leasehold_core::BoxFuture;
 use tokio::task::JoinSet;
 
-use crate::measure::{float, median, micros, now, percentile, ratio};
+use crate::measure::{float, median, micros, now, or_few, percentile, ratio};
 
 /// One way to do the work.
 #[derive(Clone)]
@@ -62,6 +62,7 @@ pub(crate) fn head() {
 /// printed.
 pub(crate) async fn rows(sides: &[Side], amount: Amount) -> Result<()> {
     let Amount { tasks, pairs, rounds } = amount;
+    let (pairs, rounds) = (or_few(pairs, 1), or_few(rounds, 1));
     for side in sides {
         side.time(tasks, pairs.min(16)).await?;
     }

@@ -2,6 +2,7 @@
 //! spindle's table.
 
 mod claims;
+mod free;
 mod raw;
 mod succession;
 
@@ -11,8 +12,9 @@ use leasehold::store::Store as _;
 use leasehold::{Error, Result, SpannerStore, SpindleStore};
 use leasehold_testkit::spanner::Emulator;
 
+use crate::measure;
 use crate::sides::{Amount, head, rows};
-use crate::{measure, subjects};
+use crate::subjects::{self, Keys};
 
 /// Measures these parts, or all.
 pub(crate) async fn run(parts: &[&str]) -> Result<()> {
@@ -24,6 +26,9 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if wanted("pairs") {
         pairs().await?;
+    }
+    if wanted("free") {
+        free::run().await?;
     }
     if wanted("succession") {
         succession::run().await?;
@@ -45,8 +50,13 @@ async fn pairs() -> Result<()> {
     native.prepare().await?;
     let spindle = SpindleStore::connect(&emulator.spindle_url().replace("=1s", "=60s")).await?;
     let mut sides = vec![raw::whole(&emulator).await?, raw::least(&emulator).await?];
-    sides.extend(subjects::sides(&Arc::new(native)));
-    let of_spindle = subjects::sides(&Arc::new(spindle));
+    let native = Arc::new(native);
+    sides.extend(subjects::sides(&native, Keys::Known));
+    sides.extend(subjects::sides(&native, Keys::Fresh).into_iter().map(|mut side| {
+        side.name += ", keys used once";
+        side
+    }));
+    let of_spindle = subjects::sides(&Arc::new(spindle), Keys::Known);
     sides.extend(of_spindle.into_iter().map(|mut side| {
         side.name += ", spindle's table";
         side

@@ -19,8 +19,9 @@ use leasehold_testkit::{mysql as mariadb, postgres as postgresql};
 use crate::handover;
 use crate::measure;
 use crate::processor;
+use crate::several;
 use crate::sides::Side;
-use crate::subjects;
+use crate::subjects::{self, Keys};
 
 /// As many plain connections as a large pool has.
 const POOL: usize = 64;
@@ -57,7 +58,7 @@ trait Server: SqlTestServer {
 /// Acquire and release by plain statements on a pool of connections.
 trait Plain: Send + Sync + 'static {
     /// A pair on the connection of this task.
-    fn pair(&self, task: usize, key: &str) -> impl Future<Output = Result<()>> + Send;
+    fn pair(&self, task: usize, key: &str, keys: Keys) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Measures these parts, or all.
@@ -65,11 +66,21 @@ pub(crate) async fn sqlite(parts: &[&str]) -> Result<()> {
     println!("# SQLite\n");
     measure::print_machine(&[("SQLite", rusqlite::version())]);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
-    if wanted("pairs") {
+    if ["pairs", "fresh"].into_iter().any(wanted) {
         let folder = tempfile::tempdir().map_err(subjects::io)?;
-        let plain = sqlite::Connections::open(&folder.path().join("plain.db"), POOL, TASKS)?;
+        let path = folder.path().join("plain.db");
+        let plain = Arc::new(sqlite::Connections::open(&path, POOL, TASKS)?);
         let store = Arc::new(SqliteStore::open(folder.path().join("store.db")).await?);
-        pairs::run(&pairs::sides(&Arc::new(plain), &store), &[]).await?;
+        if wanted("pairs") {
+            pairs::run(&pairs::sides(&plain, &store, Keys::Known), &[]).await?;
+        }
+        if wanted("fresh") {
+            pairs::fresh(&plain, &store).await?;
+        }
+    }
+    if wanted("keys") {
+        let folder = tempfile::tempdir().map_err(subjects::io)?;
+        several::run(&SqliteStore::open(folder.path().join("keys.db")).await?).await?;
     }
     if wanted("processes") {
         processes::run().await?;
@@ -89,9 +100,9 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
     ]);
     let store = Arc::new(server.store().await);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
-    if ["pairs", "processor", "peers"].into_iter().any(wanted) {
+    if ["pairs", "fresh", "processor", "peers"].into_iter().any(wanted) {
         let plain = Arc::new(postgres::Connections::open(&server, POOL, TASKS).await?);
-        let sides = pairs::sides(&plain, &store);
+        let sides = pairs::sides(&plain, &store, Keys::Known);
         if wanted("pairs") {
             let as_store = alone(AS_STORE, &plain, |plain, task| async move {
                 plain.pair_as_store(task, &format!("k{task}")).await
@@ -103,12 +114,18 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
             );
             pairs::run(&sides, &[as_store, advisory]).await?;
         }
+        if wanted("fresh") {
+            pairs::fresh(&plain, &store).await?;
+        }
         if wanted("processor") {
             processor::run(&server, PROCESSOR_PAIRS, &PROCESSOR_TASKS, &sides).await?;
         }
         if wanted("peers") {
             peers::run("postgres", &server.url(), &sides[STORE]).await?;
         }
+    }
+    if wanted("keys") {
+        several::run(&*store).await?;
     }
     if wanted("handover") {
         handover::of_server(async |connections| server.store_at(server.port(), connections).await)
@@ -163,14 +180,17 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
     ]);
     let store = Arc::new(server.store().await);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
-    if ["pairs", "processor", "peers"].into_iter().any(wanted) {
+    if ["pairs", "fresh", "processor", "peers"].into_iter().any(wanted) {
         let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
-        let sides = pairs::sides(&plain, &store);
+        let sides = pairs::sides(&plain, &store, Keys::Known);
         if wanted("pairs") {
             let as_store = alone(AS_STORE, &plain, |plain, task| async move {
                 plain.pair_as_store(task, &format!("k{task}")).await
             });
             pairs::run(&sides, &[as_store]).await?;
+        }
+        if wanted("fresh") {
+            pairs::fresh(&plain, &store).await?;
         }
         if wanted("processor") {
             processor::run(&server, PROCESSOR_PAIRS, &PROCESSOR_TASKS, &sides).await?;
@@ -178,6 +198,9 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
         if wanted("peers") {
             peers::run("mysql", &server.url(), &sides[STORE]).await?;
         }
+    }
+    if wanted("keys") {
+        several::run(&*store).await?;
     }
     if wanted("renewal") {
         renewal::run(&server).await?;

@@ -33,17 +33,34 @@ pub(crate) async fn through_store(store: &impl Store, key: &Key) -> Result<()> {
     Ok(())
 }
 
-/// A store, and a `Locker` on it, each task with its own key.
-pub(crate) fn sides(store: &Arc<impl Store>) -> Vec<Side> {
+/// Which keys the pairs of a task have.
+#[derive(Clone, Copy)]
+pub(crate) enum Keys {
+    /// One of its own, which it takes again and again.
+    Known,
+    /// Another one each time, which nobody has used before: an order, a user, a file.
+    Fresh,
+}
+
+impl Keys {
+    pub(crate) fn of(self, task: usize) -> String {
+        match self {
+            Self::Known => format!("k{task}"),
+            Self::Fresh => format!("{:016x}", fastrand::u64(..)),
+        }
+    }
+}
+
+/// A store, and a `Locker` on it.
+pub(crate) fn sides(store: &Arc<impl Store>, keys: Keys) -> Vec<Side> {
     let locks = Locker::new(Arc::clone(store));
     let store = Arc::clone(store);
     vec![
         Side::new("the store", move |task, pairs| {
             let store = Arc::clone(&store);
             async move {
-                let key = Key::new(&format!("k{task}"))?;
                 for _ in 0..pairs {
-                    through_store(&*store, &key).await?;
+                    through_store(&*store, &Key::new(&keys.of(task))?).await?;
                 }
                 Ok(())
             }
@@ -51,9 +68,8 @@ pub(crate) fn sides(store: &Arc<impl Store>) -> Vec<Side> {
         Side::new("`Locker`", move |task, pairs| {
             let locks = locks.clone();
             async move {
-                let key = Key::new(&format!("k{task}"))?;
                 for _ in 0..pairs {
-                    through_locker(&locks, &key).await?;
+                    through_locker(&locks, &Key::new(&keys.of(task))?).await?;
                 }
                 Ok(())
             }

@@ -7,11 +7,11 @@ use leasehold::store::Store;
 use leasehold::{Key, Locker, Result};
 use tokio::task::JoinSet;
 
-use crate::measure::{micros, now, percentile};
-use crate::subjects::{self, RawSqlite};
+use crate::measure::{micros, now, or_few, percentile};
+use crate::subjects::{self, Keys, RawSqlite};
 
 /// How often the variants take turns, so that other load on the machine affects them alike.
-const ROUNDS: usize = 9;
+const ROUNDS: usize = or_few(9, 1);
 
 /// Measures every store at every number of tasks.
 pub(crate) async fn run() -> Result<()> {
@@ -25,14 +25,22 @@ pub(crate) async fn run() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     let folder = tempfile::tempdir().map_err(subjects::io)?;
     let (local_store, local_locks) = subjects::local();
-    rows("local", 20_000, &local_store, &local_locks).await?;
     let (sqlite_store, sqlite_locks) = subjects::sqlite(folder.path()).await?;
-    rows("sqlite", 256, &sqlite_store, &sqlite_locks).await?;
+    for (keys, which) in [(Keys::Known, ""), (Keys::Fresh, ", keys used once")] {
+        let name = |store: &str| format!("{store}{which}");
+        rows((&name("local"), keys), or_few(20_000, 64), &local_store, &local_locks).await?;
+        rows((&name("sqlite"), keys), 256, &sqlite_store, &sqlite_locks).await?;
+    }
     by_hand(folder.path(), &sqlite_store).await
 }
 
 /// One store at every number of tasks.
-async fn rows<S: Store + Clone>(name: &str, pairs: usize, store: &S, locks: &Locker) -> Result<()> {
+async fn rows<S: Store + Clone>(
+    what: (&str, Keys),
+    pairs: usize,
+    store: &S,
+    locks: &Locker,
+) -> Result<()> {
     for tasks in [1, 16, 64] {
         let (store, locks) = (store.clone(), locks.clone());
         let on_store = move |key| {
@@ -43,7 +51,7 @@ async fn rows<S: Store + Clone>(name: &str, pairs: usize, store: &S, locks: &Loc
             let locks = locks.clone();
             async move { subjects::through_locker(&locks, &key).await }
         };
-        row(name, tasks, pairs, on_store, through_locker).await?;
+        row(what, tasks, pairs, on_store, through_locker).await?;
     }
     Ok(())
 }
@@ -53,7 +61,7 @@ async fn by_hand(folder: &std::path::Path, store: &leasehold_sqlite::SqliteStore
     let mut raw = RawSqlite::open(folder)?;
     let key = Key::new("by-hand")?;
     let (mut hand, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS * 64 {
+    for _ in 0..ROUNDS * or_few(64, 1) {
         let start = now();
         raw.pair(&key)?;
         hand.push(now() - start);
@@ -71,7 +79,13 @@ async fn by_hand(folder: &std::path::Path, store: &leasehold_sqlite::SqliteStore
     Ok(())
 }
 
-async fn row<A, B, FA, FB>(store: &str, tasks: usize, pairs: usize, raw: A, ours: B) -> Result<()>
+async fn row<A, B, FA, FB>(
+    (store, keys): (&str, Keys),
+    tasks: usize,
+    pairs: usize,
+    raw: A,
+    ours: B,
+) -> Result<()>
 where
     A: Fn(Key) -> FA + Clone + Send + 'static,
     B: Fn(Key) -> FB + Clone + Send + 'static,
@@ -79,12 +93,12 @@ where
     FB: Future<Output = Result<()>> + Send + 'static,
 {
     let each = pairs / tasks.min(pairs);
-    timed(tasks, each.min(16), raw.clone()).await?;
-    timed(tasks, each.min(16), ours.clone()).await?;
+    timed(keys, tasks, each.min(16), raw.clone()).await?;
+    timed(keys, tasks, each.min(16), ours.clone()).await?;
     let (mut raw_rounds, mut our_rounds) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        raw_rounds.push(timed(tasks, each, raw.clone()).await?);
-        our_rounds.push(timed(tasks, each, ours.clone()).await?);
+        raw_rounds.push(timed(keys, tasks, each, raw.clone()).await?);
+        our_rounds.push(timed(keys, tasks, each, ours.clone()).await?);
     }
     let raw = percentile(&mut raw_rounds, 50);
     let ours = percentile(&mut our_rounds, 50);
@@ -105,7 +119,7 @@ fn tasks_f64(tasks: usize) -> f64 {
     f64::from(u32::try_from(tasks).unwrap_or(u32::MAX))
 }
 
-async fn timed<A, F>(tasks: usize, each: usize, pair: A) -> Result<Duration>
+async fn timed<A, F>(keys: Keys, tasks: usize, each: usize, pair: A) -> Result<Duration>
 where
     A: Fn(Key) -> F + Clone + Send + 'static,
     F: Future<Output = Result<()>> + Send + 'static,
@@ -114,10 +128,9 @@ where
     let start = now();
     for task in 0..tasks {
         let pair = pair.clone();
-        let key = Key::new(&format!("key-{task}"))?;
         set.spawn(async move {
             for _ in 0..each {
-                pair(key.clone()).await?;
+                pair(Key::new(&keys.of(task))?).await?;
             }
             Result::<()>::Ok(())
         });

@@ -5,13 +5,13 @@ use std::time::Duration;
 use leasehold::Result;
 use leasehold::store::{Clock as _, SystemClock};
 
-use crate::measure::{float, now};
+use crate::measure::{float, now, or_few};
 
 /// Waiters per row.
-pub(crate) const WAITERS: u32 = 100;
+pub(crate) const WAITERS: u32 = or_few(100, 5);
 /// How long before the count begins, and how long it lasts.
-const SETTLING: Duration = Duration::from_secs(10);
-const COUNTED: Duration = Duration::from_secs(30);
+const SETTLING: Duration = or_few(Duration::from_secs(10), Duration::from_millis(100));
+const COUNTED: Duration = or_few(Duration::from_secs(30), Duration::from_secs(1));
 
 /// The head of a table of what [`Counts::end`] returns.
 pub(crate) fn head() {

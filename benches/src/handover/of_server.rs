@@ -6,11 +6,11 @@ use leasehold::store::Store;
 use leasehold::{Key, LeaseId, Locker, Result};
 
 use super::measure;
-use crate::measure::{micros, now, percentile};
+use crate::measure::{micros, now, or_few, percentile};
 use crate::subjects::through_store;
 
 /// Hand-overs of a row.
-const COUNT: usize = 300;
+const COUNT: usize = or_few(300, 2);
 
 /// How long each holds.
 const HOLD: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ pub(crate) async fn of_server<S: Store + Clone>(
     );
     println!("| waiters | queue | pair p50, µs | p50, µs | p99, µs |");
     println!("|---|---|---|---|---|");
-    for waiters in [1, 10, 100] {
+    for waiters in [1, 10, or_few(100, 11)] {
         let store = open(4).await?;
         let one = Locker::new(store.clone());
         let mut each = Vec::with_capacity(waiters + 1);
@@ -51,7 +51,7 @@ async fn row(
 ) -> Result<()> {
     let mut handovers = measure(waiters, COUNT, waiters.min(100), HOLD, locker).await?;
     let mut pairs = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..or_few(100, 2) {
         tokio::time::sleep(HOLD).await;
         let key = Key::new(&LeaseId::mint()?.to_string())?;
         through_store(store, &key).await?;

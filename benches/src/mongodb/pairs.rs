@@ -12,6 +12,19 @@ pub(crate) async fn run(server: &str, sides: &[Side]) -> Result<()> {
          one to lock, two to unlock. Each has a pool of {POOL} connections, and all writes wait for a majority and the \
          journal.\n"
     );
+    all(sides).await
+}
+
+/// With keys that are used once.
+pub(crate) async fn fresh(sides: &[Side]) -> Result<()> {
+    println!("## Acquire and release of a key that is used once (`fresh`)\n");
+    println!(
+        "On a replica set of one. Each key is a random number. The first row leaves a document of each key.\n"
+    );
+    all(sides).await
+}
+
+async fn all(sides: &[Side]) -> Result<()> {
     head();
     for (tasks, pairs) in TASKS.into_iter().zip([200, 50, 30]) {
         rows(sides, Amount { tasks, pairs, rounds: 7 }).await?;

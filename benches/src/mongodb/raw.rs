@@ -14,7 +14,7 @@ use leasehold_testkit::mongodb::mongo_lock::{LockDetails, MongoLock};
 
 use super::{POOL, refused};
 use crate::sides::Side;
-use crate::subjects::TTL;
+use crate::subjects::{Keys, TTL};
 
 /// A client whose writes are answered when a majority has them in its journal.
 pub(crate) async fn client(url: &str) -> Result<Client> {
@@ -31,14 +31,13 @@ pub(crate) async fn collection(url: &str, name: &str) -> Result<Collection<Docum
 }
 
 /// A pair by two `findOneAndUpdate` on the least document.
-pub(crate) async fn plain(url: &str) -> Result<Side> {
+pub(crate) async fn plain(url: &str, keys: Keys) -> Result<Side> {
     let locks = collection(url, "plain").await?;
     Ok(Side::new("plain `findOneAndUpdate`", move |task, pairs| {
         let locks = locks.clone();
         async move {
-            let key = format!("k{task}");
             for _ in 0..pairs {
-                plain_pair(&locks, &key).await?;
+                plain_pair(&locks, &keys.of(task)).await?;
             }
             Ok(())
         }

@@ -12,14 +12,14 @@ use leasehold_testkit::mongodb::{DATABASE, Server};
 use tokio::task::JoinSet;
 
 use super::{failed, number, prepared, raw, refused};
-use crate::measure::{micros, now, percentile};
+use crate::measure::{micros, now, or_few, percentile};
 use crate::subjects::{TTL, through_store};
 
 /// Refusals whose writes are counted.
-const COUNTED: u32 = 1_000;
+const COUNTED: u32 = or_few(1_000, 2);
 
 /// Samples of each row.
-const SAMPLES: usize = 300;
+const SAMPLES: usize = or_few(300, 2);
 
 /// What each of them may change, in what a server says about itself.
 const WRITES: [[&str; 3]; 6] = [

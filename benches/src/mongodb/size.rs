@@ -7,12 +7,12 @@ use leasehold_testkit::mongodb::{DATABASE, Server};
 use tokio::task::JoinSet;
 
 use super::{failed, number, prepared};
-use crate::measure::float;
+use crate::measure::{float, or_few};
 use crate::subjects::through_store;
 
 /// Keys, each acquired and released once.
-const KEYS: usize = 100_000;
-const SHARERS: usize = 64;
+const KEYS: usize = or_few(100_000, 100);
+const SHARERS: usize = or_few(64, 2);
 
 /// Keys of a month, to which the sizes are extrapolated.
 const MONTH: usize = 1_000_000;

@@ -16,11 +16,11 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
 use super::{failed, prepared, raw, refused, status};
-use crate::measure::now;
+use crate::measure::{now, or_few};
 use crate::subjects::TTL;
 
 /// The limits of the servers' transactions, in seconds. The second is the default.
-const LIMITS: [u32; 2] = [5, 60];
+const LIMITS: [u32; 2] = or_few([5, 60], [1, 2]);
 
 pub(crate) async fn run() -> Result<()> {
     println!("## Others, while a client does not commit its transaction\n");

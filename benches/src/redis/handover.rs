@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::LATENCY;
 use super::raw::{self, Forms, Scripts};
 use crate::handover;
-use crate::measure::{micros, now, percentile, ratio};
+use crate::measure::{micros, now, or_few, percentile, ratio};
 
 /// Where the waiters are, and how long each holds.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub(crate) async fn run() -> Result<()> {
          round trips |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for waiters in [1, 10, 100, 1_000] {
+    for waiters in [1, 10, or_few(100, 11), or_few(1_000, 12)] {
         let server = super::start().await?;
         rows(&server.url(), waiters, &[BUSY, CALM]).await?;
     }
@@ -77,7 +77,7 @@ async fn row(
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
     let Scenario { network, hold } = place;
-    let count = if hold.is_zero() { 1_000 } else { 300 };
+    let count = or_few(if hold.is_zero() { 1_000 } else { 300 }, 2);
     let mut trips = Trips::default();
     trips.measure(url, hold.min(PAUSE)).await?;
     let mut handovers = handover::measure(waiters, count, waiters.min(100), hold, locker).await?;
@@ -120,7 +120,7 @@ impl Trips {
                 raw::send(link, &command).await?;
                 Result::<Duration>::Ok(now() - start)
             };
-            for _ in 0..100 {
+            for _ in 0..or_few(100, 2) {
                 trips.pings.push(timed(&mut link, redis::cmd("PING")).await?);
                 let id = LeaseId::mint()?.to_string();
                 for command in [scripts.acquire(KEY, &id), scripts.release(KEY, &id)] {

@@ -1,17 +1,28 @@
 //! Uncontended acquire and release; each task has its own key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::Store;
 use leasehold::{Key, Locker, Result};
 use leasehold_redis::RedisStore;
-use leasehold_redis::redis::aio::MultiplexedConnection;
+use leasehold_redis::redis::{self, aio::MultiplexedConnection};
 
 use super::raw::{self, Forms, Scripts};
 use super::{LATENCY, peers};
+use crate::measure::{self, float, or_few, ratio};
+use crate::processor;
 use crate::sides::{self, Amount, Side};
-use crate::subjects::through_locker;
+use crate::subjects::{self, Keys, through_locker};
 use leasehold_testkit::redis::Server;
+
+const LEAST: &str = "raw, `SET NX PX` + compare and delete";
+
+/// Tasks, the pairs of each, and rounds.
+const TASKS: [(usize, usize, usize); 4] = [(1, 64, 101), (16, 32, 41), (64, 16, 41), (256, 8, 21)];
+
+/// How many pairs `INFO commandstats` counts.
+const STATED: usize = or_few(10_000, 10);
 
 /// Measures all sides at every number of tasks.
 pub(crate) async fn run(server: &Server) -> Result<()> {
@@ -43,8 +54,59 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
     println!();
     sides::head();
     let sides = sides(server).await?;
-    for (tasks, pairs, rounds) in [(1, 64, 101), (16, 32, 41), (64, 16, 41), (256, 8, 21)] {
+    for (tasks, pairs, rounds) in TASKS {
         sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
+    }
+    println!();
+    Ok(())
+}
+
+/// Measures keys that are used once.
+pub(crate) async fn fresh(server: &Server) -> Result<()> {
+    println!("## Acquire and release of a key that is used once (`fresh`)\n");
+    println!("Each key is a random number.\n");
+    let link = raw::connect(&server.url()).await?;
+    let least = Scripts::load(&mut link.clone(), Forms::Least).await?;
+    let by_hand = Side::new(LEAST, move |task, pairs| {
+        let (scripts, mut link) = (least.clone(), link.clone());
+        async move {
+            for _ in 0..pairs {
+                scripts.pair(&mut link, &Keys::Fresh.of(task)).await?;
+            }
+            Ok(())
+        }
+    });
+    let store = Arc::new(RedisStore::connect(&server.url()).await?);
+    let sides = [vec![by_hand], subjects::sides(&store, Keys::Fresh)].concat();
+    sides::head();
+    for (tasks, pairs, rounds) in TASKS {
+        sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
+    }
+    println!();
+    Ok(())
+}
+
+/// Measures what a pair costs the server.
+pub(crate) async fn processor(server: &Server) -> Result<()> {
+    let mut link = raw::connect(&server.url()).await?;
+    let least = Scripts::load(&mut link, Forms::Least).await?;
+    let mut sides = vec![by_hand(LEAST, least, link.clone())];
+    sides.extend(same_scripts(&server.url()).await?);
+    processor::run(server, 40_000, &[1, 64], &sides).await?;
+    println!(
+        "By `INFO commandstats`, without the parsing of requests and the writing of replies, with one task:\n"
+    );
+    println!("| | µs per pair | as a multiple of the first |");
+    println!("|---|---|---|");
+    let mut first = None;
+    for side in &sides {
+        raw::send(&mut link, redis::cmd("CONFIG").arg("RESETSTAT")).await?;
+        side.time(1, STATED).await?;
+        let outer: &[_] = if side.name == LEAST { &["set", "evalsha"] } else { &["evalsha"] };
+        let micros = raw::statistics(&mut link, outer, "usec").await?;
+        let each = Duration::from_micros(micros).div_f64(float(STATED));
+        let multiple = ratio(each, *first.get_or_insert(each));
+        println!("| {} | {} | {multiple:.2} |", side.name, measure::micros(each));
     }
     println!();
     Ok(())
@@ -60,7 +122,7 @@ async fn sides(server: &Server) -> Result<Vec<Side>> {
     let least = Scripts::load(&mut link, Forms::Least).await?;
     sides.extend([
         by_hand("raw, same scripts, the driver's limit of 500 ms", same, limited),
-        by_hand("raw, `SET NX PX` + compare and delete", least, link),
+        by_hand(LEAST, least, link),
         peers::rslock(&[server]),
         peers::distributed_lock(&[server]).await?,
     ]);

@@ -39,12 +39,22 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 /// How many times clients have called these commands; a script counts as one.
 pub(crate) async fn calls(link: &mut MultiplexedConnection, commands: &[&str]) -> Result<u64> {
+    statistics(link, commands, "calls").await
+}
+
+/// The sum of a value that the server counts for each command, of these commands.
+pub(crate) async fn statistics(
+    link: &mut MultiplexedConnection,
+    commands: &[&str],
+    value: &str,
+) -> Result<u64> {
     let info = info(link, "commandstats").await?;
-    let calls = commands.iter().filter_map(|command| {
-        let stats = field(&info, &format!("cmdstat_{command}"))?.strip_prefix("calls=")?;
-        stats.split(',').next()?.parse::<u64>().ok()
+    let values = commands.iter().filter_map(|command| {
+        let stats = field(&info, &format!("cmdstat_{command}"))?;
+        let value = stats.split(',').find_map(|one| one.strip_prefix(value)?.strip_prefix('='));
+        value?.parse::<u64>().ok()
     });
-    Ok(calls.sum())
+    Ok(values.sum())
 }
 
 /// The scripts of an acquire and a release, as the server knows them.
@@ -64,9 +74,23 @@ pub(crate) enum Forms {
     Least,
 }
 
-const COMMON: &str = include_str!("../../../crates/leasehold-redis/src/scripts/common.lua");
-const ACQUIRE: &str = include_str!("../../../crates/leasehold-redis/src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../../crates/leasehold-redis/src/scripts/release.lua");
+/// A script of the store: for the usual case, and for every case.
+macro_rules! script {
+    ($flags:literal, $name:literal) => {
+        concat!(
+            "#!lua",
+            $flags,
+            "\n",
+            include_str!(concat!(
+                "../../../crates/leasehold-redis/src/scripts/",
+                $name,
+                ".fast.lua"
+            )),
+            include_str!("../../../crates/leasehold-redis/src/scripts/common.lua"),
+            include_str!(concat!("../../../crates/leasehold-redis/src/scripts/", $name, ".lua")),
+        )
+    };
+}
 const DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -78,8 +102,8 @@ impl Scripts {
         };
         Ok(match forms {
             Forms::Same => Self {
-                acquire: load(&format!("#!lua\n{COMMON}{ACQUIRE}")).await?,
-                release: load(&format!("#!lua flags=allow-oom\n{COMMON}{RELEASE}")).await?,
+                acquire: load(script!("", "acquire")).await?,
+                release: load(script!(" flags=allow-oom", "release")).await?,
                 forms,
             },
             Forms::Least => Self { acquire: String::new(), release: load(DELETE).await?, forms },
@@ -92,16 +116,14 @@ impl Scripts {
             Forms::Same => command
                 .arg("EVALSHA")
                 .arg(&self.acquire)
-                .arg(2)
+                .arg(3)
                 .arg(key)
                 .arg(format!("lh:lock:{{{key}}}:{key}"))
+                .arg("lh:token")
                 .arg(id)
-                .arg(TTL.as_micros())
-                .arg(NOTE)
-                .arg(FORGET_AFTER)
-                .arg(0)
-                .arg("x")
-                .arg(0),
+                .arg(TTL.as_millis())
+                .arg(TTL.as_millis() + 3_600_001)
+                .arg(NOTE),
             Forms::Least => {
                 command.arg("SET").arg(key).arg(id).arg("NX").arg("PX").arg(TTL.as_millis())
             }
@@ -113,14 +135,7 @@ impl Scripts {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.release);
         match self.forms {
-            Forms::Same => command
-                .arg(2)
-                .arg(key)
-                .arg(format!("lh:lock:{{{key}}}:{key}"))
-                .arg(FORGET_AFTER)
-                .arg(id)
-                .arg(0)
-                .arg(1),
+            Forms::Same => command.arg(2).arg(key).arg(format!("lh:lock:{{{key}}}:{key}")).arg(id),
             Forms::Least => command.arg(1).arg(key).arg(id),
         };
         command
@@ -137,9 +152,6 @@ impl Scripts {
 
 /// As long as the front end's note.
 const NOTE: &str = r#"{"host":"some-host","pid":12345,"program":"leasehold-benches"}"#;
-/// 30 days in milliseconds.
-const FORGET_AFTER: &str = "2592000000";
-
 pub(crate) fn failed(error: redis::RedisError) -> Error {
     Error::unexpected("a raw call failed").with_source(error)
 }

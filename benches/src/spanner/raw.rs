@@ -38,6 +38,22 @@ pub(crate) async fn whole(emulator: &Emulator) -> Result<Side> {
     .await
 }
 
+/// The rows of the store, and a client of the driver.
+pub(super) struct Plain(DatabaseClient);
+
+impl Plain {
+    pub(super) async fn new(emulator: &Emulator) -> Result<Self> {
+        let schema = SpannerConfig::new("p", "i", "d").table("whole").schema_sql()?;
+        emulator.create_table(&schema).await.map_err(failed)?;
+        Ok(Self(emulator.client().await.map_err(failed)?))
+    }
+
+    /// The transaction of an acquire, or of a release.
+    pub(super) async fn transact(&self, key: &str, id: &str, takes: bool) -> Result<()> {
+        transact(&self.0, Table::Whole, key, id, takes).await
+    }
+}
+
 async fn side(emulator: &Emulator, schema: &str, name: &str, table: Table) -> Result<Side> {
     emulator.create_table(schema).await.map_err(failed)?;
     let client = emulator.client().await.map_err(failed)?;

@@ -8,6 +8,7 @@ use leasehold_testkit::sql::SqlTestServer as _;
 use tokio::sync::Mutex;
 
 use super::Plain;
+use crate::subjects::Keys;
 
 /// Statements are prepared when first used.
 pub(crate) struct Connections(Vec<Mutex<Conn>>);
@@ -21,6 +22,19 @@ const ACQUIRE: &str = "
         AND (id IS NULL OR expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))";
 
 const RELEASE: &str = "UPDATE leasehold.plain SET id = NULL WHERE `key` = ? AND id = ?";
+
+/// The same for a key that may have no row.
+const ACQUIRE_FRESH: &str = "
+    INSERT INTO leasehold.plain (id, expires, host, pid, program, `key`, counter, token, granted_at)
+    VALUES (?, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ?, ?, ?, ?, ?,
+        LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), LAST_INSERT_ID(),
+        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+    ON DUPLICATE KEY UPDATE
+        token = IF(id IS NULL OR expires <= VALUES(granted_at), LAST_INSERT_ID(GREATEST(counter + 1, VALUES(counter))), 0),
+        id = IF(token = 0, id, VALUES(id)), counter = GREATEST(counter, token), expires = VALUES(expires),
+        granted_at = VALUES(granted_at), host = VALUES(host), pid = VALUES(pid), program = VALUES(program)";
+
+const RELEASE_FRESH: &str = "DELETE FROM leasehold.plain WHERE `key` = ? AND id = ?";
 
 /// What the store sends for a lone caller.
 const ACQUIRE_AS_STORE: &str = "CALL leasehold.leasehold_acquire_one(?, ?, ?, NULL, ?, ?, ?, NULL)";
@@ -80,17 +94,21 @@ impl super::Server for Server {
 }
 
 impl Plain for Connections {
-    async fn pair(&self, task: usize, key: &str) -> Result<()> {
+    async fn pair(&self, task: usize, key: &str, keys: Keys) -> Result<()> {
+        let (acquire, release) = match keys {
+            Keys::Known => (ACQUIRE, RELEASE),
+            Keys::Fresh => (ACQUIRE_FRESH, RELEASE_FRESH),
+        };
         let link = || self.0[task % self.0.len()].lock();
         let id = LeaseId::mint()?.to_bytes().into_owned();
         let mut one = link().await;
         let values = (&id, 30_000_000_i64, "host-1", 4711_i64, "bench", key);
-        one.exec_drop(ACQUIRE, values).await.map_err(refused)?;
+        one.exec_drop(acquire, values).await.map_err(refused)?;
         if one.last_insert_id().is_none_or(|token| token == 0) {
             return Err(Error::unexpected("a free key was not acquired"));
         }
         drop(one);
-        link().await.exec_drop(RELEASE, (key, &id)).await.map_err(refused)
+        link().await.exec_drop(release, (key, &id)).await.map_err(refused)
     }
 }
 

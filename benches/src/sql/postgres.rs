@@ -6,14 +6,16 @@ use leasehold_testkit::postgres::{Server, connect};
 use tokio::sync::Mutex;
 
 use super::Plain;
+use crate::subjects::Keys;
 
 /// Each with the two statements prepared.
 pub(crate) struct Connections(Vec<Mutex<Link>>);
 
 struct Link {
     client: Client,
-    acquire: Statement,
-    release: Statement,
+    /// Of known keys, and of fresh ones.
+    acquire: [Statement; 2],
+    release: [Statement; 2],
     acquire_as_store: Statement,
     release_as_store: Statement,
 }
@@ -28,6 +30,20 @@ const ACQUIRE: &str = "
     RETURNING token, expires";
 
 const RELEASE: &str = "UPDATE plain SET id = NULL WHERE key = $1 AND id = $2";
+
+/// The same for a key that may have no row.
+const ACQUIRE_FRESH: &str = "
+    INSERT INTO plain AS old (key, counter, id, token, expires, granted_at, host, pid, program)
+    SELECT $1, n, $2, n, n + $3, n, $4, $5, $6
+    FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS n) AS clock
+    ON CONFLICT (key) DO UPDATE
+    SET counter = greatest(old.counter + 1, excluded.counter), id = excluded.id,
+        token = greatest(old.counter + 1, excluded.counter), expires = excluded.expires, granted_at = excluded.granted_at,
+        host = excluded.host, pid = excluded.pid, program = excluded.program
+    WHERE old.id IS NULL OR old.expires <= excluded.granted_at
+    RETURNING token, expires";
+
+const RELEASE_FRESH: &str = "DELETE FROM plain WHERE key = $1 AND id = $2";
 
 /// What the store sends for a lone caller.
 const ACQUIRE_AS_STORE: &str =
@@ -50,10 +66,11 @@ impl Connections {
         let mut all = Vec::new();
         for _ in 0..links {
             let client = connect(&server.url()).await.map_err(super::failed)?;
-            let acquire = client.prepare(ACQUIRE).await.map_err(refused)?;
-            let release = client.prepare(RELEASE).await.map_err(refused)?;
-            let acquire_as_store = client.prepare(ACQUIRE_AS_STORE).await.map_err(refused)?;
-            let release_as_store = client.prepare(RELEASE_AS_STORE).await.map_err(refused)?;
+            let prepare = async |text| client.prepare(text).await.map_err(refused);
+            let acquire = [prepare(ACQUIRE).await?, prepare(ACQUIRE_FRESH).await?];
+            let release = [prepare(RELEASE).await?, prepare(RELEASE_FRESH).await?];
+            let acquire_as_store = prepare(ACQUIRE_AS_STORE).await?;
+            let release_as_store = prepare(RELEASE_AS_STORE).await?;
             let link = Link { client, acquire, release, acquire_as_store, release_as_store };
             all.push(Mutex::new(link));
         }
@@ -106,14 +123,14 @@ impl super::Server for Server {
 }
 
 impl Plain for Connections {
-    async fn pair(&self, task: usize, key: &str) -> Result<()> {
+    async fn pair(&self, task: usize, key: &str, keys: Keys) -> Result<()> {
         let link = || self.0[task % self.0.len()].lock();
         let id = LeaseId::mint()?.to_bytes().into_owned();
         let (term, host, pid, program) = (30_000_000_i64, "host-1", 4711_i64, "bench");
         let one = link().await;
         let rows = one
             .client
-            .query(&one.acquire, &[&key, &id, &term, &host, &pid, &program])
+            .query(&one.acquire[keys as usize], &[&key, &id, &term, &host, &pid, &program])
             .await
             .map_err(refused)?;
         drop(one);
@@ -121,7 +138,7 @@ impl Plain for Connections {
             return Err(Error::unexpected("a free key was not acquired"));
         }
         let one = link().await;
-        one.client.execute(&one.release, &[&key, &id]).await.map_err(refused)?;
+        one.client.execute(&one.release[keys as usize], &[&key, &id]).await.map_err(refused)?;
         Ok(())
     }
 }

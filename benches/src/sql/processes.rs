@@ -9,18 +9,18 @@ use leasehold::{Error, Locker, Result, Wait};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::measure::{micros, now, percentile};
+use crate::measure::{micros, now, or_few, percentile};
 
 /// Hand-overs and tries of a row.
-const COUNT: u32 = 50;
+const COUNT: u32 = or_few(50, 2);
 /// How long a lock is held before it is handed over: for so long that a waiter that polls has slowed down.
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD: Duration = or_few(Duration::from_secs(1), Duration::from_millis(100));
 /// How long the short jobs hold the lock.
 const JOB: Duration = Duration::from_millis(50);
 /// How long a loop in a shell takes to start the next job.
 const START: Duration = Duration::from_millis(10);
 /// How long an idle waiter is watched.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = or_few(Duration::from_secs(10), Duration::from_millis(100));
 
 /// How a process takes the lock.
 #[derive(Clone, Copy)]

@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Server;
-use crate::measure::{micros, now, percentile};
+use crate::measure::{micros, now, or_few, percentile};
 use crate::renewal::pair_after_pair;
 
 /// Expired leases, each with a counter that may be forgotten.
-const LEASES: u32 = 1_000_000;
+const LEASES: u32 = or_few(1_000_000, 1_000);
 
 /// How long others are measured alone.
-const ALONE: Duration = Duration::from_secs(10);
+const ALONE: Duration = or_few(Duration::from_secs(10), Duration::from_millis(500));
 
 pub(crate) async fn run(server: &impl Server) -> Result<()> {
     println!("## Purge of {LEASES} expired leases\n");

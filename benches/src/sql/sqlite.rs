@@ -8,6 +8,7 @@ use leasehold::{Error, LeaseId, Result};
 use rusqlite::{Connection, params};
 
 use super::Plain;
+use crate::subjects::Keys;
 
 pub(crate) struct Connections(Arc<Vec<Mutex<Connection>>>);
 
@@ -19,6 +20,18 @@ const ACQUIRE: &str = "
     RETURNING token, expires";
 
 const RELEASE: &str = "UPDATE plain SET id = NULL WHERE key = ?1 AND id = ?2";
+
+/// The same for a key that may have no row.
+const ACQUIRE_FRESH: &str = "
+    INSERT INTO plain (key, counter, id, token, expires, host, pid, program)
+    VALUES (?1, 1, ?2, 1, unixepoch() + 30, ?3, ?4, ?5)
+    ON CONFLICT DO UPDATE
+    SET counter = counter + 1, id = excluded.id, token = counter + 1, expires = excluded.expires, host = excluded.host,
+        pid = excluded.pid, program = excluded.program
+    WHERE id IS NULL OR expires <= unixepoch()
+    RETURNING token, expires";
+
+const RELEASE_FRESH: &str = "DELETE FROM plain WHERE key = ?1 AND id = ?2";
 
 impl Connections {
     /// So many connections, and a table with a row for each of so many keys.
@@ -58,12 +71,16 @@ fn connection(path: &Path) -> Result<Connection> {
 }
 
 impl Plain for Connections {
-    async fn pair(&self, task: usize, key: &str) -> Result<()> {
+    async fn pair(&self, task: usize, key: &str, keys: Keys) -> Result<()> {
+        let (acquire, release) = match keys {
+            Keys::Known => (ACQUIRE, RELEASE),
+            Keys::Fresh => (ACQUIRE_FRESH, RELEASE_FRESH),
+        };
         let id = LeaseId::mint()?.to_bytes().into_owned();
         let acquired = self.on(task, {
             let (key, id) = (key.to_owned(), id.clone());
             move |connection| {
-                let mut acquire = connection.prepare_cached(ACQUIRE)?;
+                let mut acquire = connection.prepare_cached(acquire)?;
                 let row = params![key, id, "host-1", 4711, "bench"];
                 acquire.query_row(row, |row| row.get::<_, i64>(0))
             }
@@ -71,7 +88,7 @@ impl Plain for Connections {
         acquired.await?;
         let key = key.to_owned();
         let released = self.on(task, move |connection| {
-            connection.prepare_cached(RELEASE)?.execute(params![key, id])
+            connection.prepare_cached(release)?.execute(params![key, id])
         });
         released.await.map(drop)
     }
