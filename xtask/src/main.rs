@@ -67,8 +67,11 @@ enum Command {
     Servers,
     /// Plant the faults of xtask/mutants.toml in a copy and check that tests catch them
     Mutants(mutants::Arguments),
-    /// Run the benchmarks, in release mode
+    /// Run a benchmark, in release mode
     Bench {
+        /// Run every part of every benchmark for a moment, in debug mode, to see that it runs; the figures mean nothing
+        #[arg(long, conflicts_with = "arguments")]
+        smoke: bool,
         /// Nothing for the embedded stores, or `local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`, `mongodb` or `spanner`
         #[arg(value_name = "WHAT")]
         arguments: Vec<String>,
@@ -91,7 +94,8 @@ fn main() -> ExitCode {
         Command::Package => package(),
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
-        Command::Bench { arguments } => bench(&arguments),
+        Command::Bench { smoke: true, .. } => smoke(),
+        Command::Bench { arguments, .. } => bench(&arguments),
         Command::Ci => run(command(&shell::root().join(".ci/run"), &[])),
     };
     match outcome {
@@ -182,6 +186,29 @@ fn bench(arguments: &[String]) -> Outcome {
     let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
     program.args(arguments);
     run(program)
+}
+
+/// Every benchmark; the first is of the embedded stores.
+const BENCHMARKS: [&[&str]; 9] = [
+    &[],
+    &["local"],
+    &["redis"],
+    &["redlock"],
+    &["sqlite"],
+    &["mariadb"],
+    &["postgres"],
+    &["mongodb"],
+    &["spanner"],
+];
+
+fn smoke() -> Outcome {
+    let path = stores::path(&stores::provide())?;
+    for arguments in BENCHMARKS {
+        let mut program = cargo(&["run", "--quiet", "--package", "leasehold-benches", "--"]);
+        program.args(arguments).env("PATH", &path);
+        run(program)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ const SIDE_BY_SIDE: usize = 3;
 /// A program that takes longer than this hangs, and is killed: the others still report what they found.
 const STUCK: Duration = Duration::from_secs(15 * 60);
 
-/// How many tests of one program run at a time.
-const THREADS: &str = "8";
+/// How many tests of one program run at a time: more would only delay each other, past the limits of some.
+const THREADS: &str = "4";
 
 /// The longest programs begin first, the longest of all before the others.
 const LONGEST: [&str; 9] = [

@@ -1,5 +1,6 @@
 //! The stores that have tests, and what those tests need.
 
+use std::env::JoinPathsError;
 use std::ffi::OsString;
 
 use crate::provision::{Machine, Programs, Provision, Source, Whereabouts};
@@ -152,6 +153,13 @@ pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
         provided.iter().map(|(store, got)| [(*store).to_owned(), got.to_string()]).collect();
     table::print(["store", "server"], &rows);
     provided
+}
+
+/// `PATH` with the folders of these servers' programs.
+pub(crate) fn path(provided: &[(&str, Provision)]) -> Result<OsString, JoinPathsError> {
+    let folders = provided.iter().flat_map(|(_, got)| got.folders()).cloned();
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(folders.chain(std::env::split_paths(&usual)))
 }
 
 /// The environment variable that gives the URL of a running server, if it is set.

@@ -57,9 +57,7 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
         (provided, programs)
     });
     let programs = programs?;
-    let folders = provided.iter().flat_map(|(_, got)| got.folders()).cloned();
-    let usual = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(folders.chain(std::env::split_paths(&usual)))?;
+    let path = stores::path(&provided)?;
     let ran = times.take("tests", || {
         programs::run(programs, &arguments.arguments, &logs, |program| {
             program.env("LEASEHOLD_REPORT", &reports).env("PATH", &path);
