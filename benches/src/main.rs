@@ -1,7 +1,7 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
 //! Run it with `cargo xtask bench`, `cargo xtask bench local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`,
-//! `mongodb` or `spanner`.
+//! `mongodb` or `spanner`; and any of them on a slow disk with `cargo xtask bench slow-disk …`.
 //! Figures are comparable within one run only: quote them as ratios.
 
 mod handover;
@@ -14,6 +14,7 @@ mod redlock;
 mod renewal;
 mod several;
 mod sides;
+mod slow_disk;
 mod spanner;
 mod sql;
 mod subjects;
@@ -39,12 +40,13 @@ async fn main() -> Result<()> {
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
         ["spanner", ref parts @ ..] => spanner::run(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
+        ["slow-disk", ref others @ ..] => slow_disk::run(others),
         ["redlock"] => redlock::run().await,
         ["child", "memory", side, state] => local::child(side, state),
         ["child", "mongodb", url] => mongodb::child(url).await,
         ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
-            "give nothing for the embedded stores; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, waiting, renewal or holders for a part of it; \
+            "give nothing for the embedded stores; slow-disk and then any of the following for a disk that takes 2 ms longer to sync; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, waiting, renewal or holders for a part of it; \
              redlock; sqlite, with pairs, fresh, keys or processes for a part of it; mariadb or postgres, with pairs, fresh, keys, processor, peers, handover (postgres), renewal, \
              purge or size for a part of it; spanner, with pairs, free, succession or claims for a part of it; or mongodb, with pairs, fresh, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",

@@ -189,7 +189,7 @@ fn bench(arguments: &[String]) -> Outcome {
 }
 
 /// Every benchmark; the first is of the embedded stores.
-const BENCHMARKS: [&[&str]; 9] = [
+const BENCHMARKS: [&[&str]; 10] = [
     &[],
     &["local"],
     &["redis"],
@@ -199,6 +199,7 @@ const BENCHMARKS: [&[&str]; 9] = [
     &["postgres"],
     &["mongodb"],
     &["spanner"],
+    &["slow-disk", "sqlite", "pairs"],
 ];
 
 fn smoke() -> Outcome {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::queue::Queue;
 pub use self::request::{Errand, Outcome, Request, Ticket};
 use self::sender::Sender;
-pub use self::server::{Exchange, Server};
+pub use self::server::{Exchange, Outcomes, Requests, Server, each_kind};
 use crate::deadline::now;
 use crate::{Deadline, outliving};
 
@@ -34,6 +34,8 @@ pub struct Sizes {
     pub lanes: usize,
     /// If more requests than these wait, another batch at a time is faster.
     pub many: usize,
+    /// Whether acquires and releases go in one batch. Renewals never wait for either.
+    pub are_mixed: bool,
 }
 
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.

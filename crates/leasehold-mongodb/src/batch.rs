@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{Clock, Effect, Error, Key, ReleaseOutcome, Result, term};
-use leasehold_driver::batches::{Batches, Exchange, Outcome, Request, Server, Sizes};
+use leasehold_driver::batches::{
+    Batches, Exchange, Outcome, Outcomes, Request, Requests, Server, Sizes, each_kind,
+};
 use leasehold_driver::{Deadline, SystemClock};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
@@ -21,7 +23,7 @@ use crate::record::{integer, milliseconds};
 use crate::shapes::Shape;
 
 /// While the members of the replica set pass on one batch, the primary works on another.
-const SIZES: Sizes = Sizes { most: 1_250, lanes: 2, many: 8 };
+const SIZES: Sizes = Sizes { most: 1_250, lanes: 2, many: 8, are_mixed: false };
 
 /// So long may a busy server take for each request of a batch, without a wait for a document.
 const EACH: Duration = Duration::from_micros(500);
@@ -144,6 +146,10 @@ impl Seen<'_> {
 }
 
 impl Server for Inner {
+    async fn send(&self, requests: &Requests<'_>, begin: Deadline) -> Outcomes {
+        each_kind(self, requests, begin).await
+    }
+
     /// The driver closes a connection whose reply does not arrive.
     fn retire(&self) {}
 

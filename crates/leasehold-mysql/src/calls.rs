@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Key, Reason, ReleaseEntry, RenewEntry, Result};
-use leasehold_driver::batches::Request as _;
+use leasehold_driver::batches::{Request as _, Requests};
 use leasehold_sql::{
-    Connection, Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer,
-    limit, micros, terms,
+    Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer, limit, micros,
+    terms,
 };
 use mysql_async::{Row, Value};
+use serde::Serialize;
 
 use crate::call::{Call, Hex, column, id, json, required, stored};
 use crate::dialect::Mysql;
 use crate::error;
-use crate::session::{Session, Sessions};
+use crate::session::Session;
 
 /// The keys of claims, and the limits as our procedures take them.
 fn limited(claims: &Claims) -> Value {
@@ -59,23 +60,6 @@ impl Statements<AcquireRequest> for Mysql {
         values.extend(who(request));
         Call::procedure(&self.sql, "acquire", values)
     }
-
-    fn may_join(first: &AcquireRequest, other: &AcquireRequest) -> bool {
-        let (first, other) = (first.note(), other.note());
-        first.host() == other.host()
-            && first.pid() == other.pid()
-            && first.program() == other.program()
-    }
-
-    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c AcquireRequest]) -> Call<'c> {
-        let [_, host, pid, program, _] = who(requests[0]);
-        let wanted = json(requests.iter().map(|one| {
-            let (key, id) = (Hex(one.key().as_str()), Hex(one.id().to_bytes()));
-            (key, id, term(one), group(one).map(Hex), one.note().comment().map(Hex))
-        }));
-        let values = [self.next_batch(), wanted, host, pid, program];
-        Call::procedure(&self.sql, "acquire_batch", values)
-    }
 }
 
 impl Statements<RenewEntry> for Mysql {
@@ -89,22 +73,6 @@ impl Statements<RenewEntry> for Mysql {
         let mut values = vec![id(request.id()), limited(request.claims())];
         values.extend(terms(request).map(Value::from));
         Call::procedure(&self.sql, "renew", values)
-    }
-
-    fn batch<'c>(
-        &'c self,
-        connection: &Connection<Sessions>,
-        requests: &[&'c RenewEntry],
-    ) -> Call<'c> {
-        let wanted = json(requests.iter().map(|one| {
-            let [to, token, raise] = terms(one);
-            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), to, token, raise)
-        }));
-        // MariaDB changes rows and returns them by one statement.
-        if self.pool.is_direct && connection.is_ours {
-            return Call::statement(&self.sql.renew_batch, vec![wanted]);
-        }
-        Call::procedure(&self.sql, "renew_batch", [self.next_batch(), wanted])
     }
 }
 
@@ -130,19 +98,40 @@ impl Statements<ReleaseEntry> for Mysql {
             ],
         )
     }
+}
 
-    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c ReleaseEntry]) -> Call<'c> {
-        let wanted = json(requests.iter().map(|one| {
-            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), one.token().map(integer))
-        }));
-        Call::procedure(&self.sql, "release_batch", [wanted])
-    }
+/// Whether both are by the same process, which a batch names once.
+pub(crate) fn are_of_one(first: &AcquireRequest, other: &AcquireRequest) -> bool {
+    let (first, other) = (first.note(), other.note());
+    first.host() == other.host() && first.pid() == other.pid() && first.program() == other.program()
+}
+
+/// A part of a batch: null without requests.
+fn part<'r, R, T: Serialize>(requests: &[&'r R], row: impl Fn(&'r R) -> T) -> Value {
+    if requests.is_empty() { Value::NULL } else { json(requests.iter().map(|one| row(one))) }
 }
 
 impl Mysql {
-    /// The number of a batch, by which its procedure finds the rows that it has changed. It occurs once.
-    fn next_batch(&self) -> Value {
-        self.batches.fetch_add(1, Ordering::Relaxed).into()
+    /// The call of a batch.
+    pub(crate) fn together(&self, requests: &Requests<'_>) -> Call<'_> {
+        // It occurs once: by it the procedure finds the rows that it has changed.
+        let number = self.batches.fetch_add(1, Ordering::Relaxed);
+        let Requests { acquires, renewals, releases } = requests;
+        let by = acquires.first().map(|first| who(first));
+        let [_, host, pid, program, _] = by.unwrap_or([const { Value::NULL }; 5]);
+        let acquires = part(acquires, |one| {
+            let (key, id) = (Hex(one.key().as_str()), Hex(one.id().to_bytes()));
+            (key, id, term(one), group(one).map(Hex), one.note().comment().map(Hex))
+        });
+        let renewals = part(renewals, |one| {
+            let [to, token, raise] = terms(one);
+            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), to, token, raise)
+        });
+        let releases = part(releases, |one| {
+            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), one.token().map(integer))
+        });
+        let values = [number.into(), acquires, host, pid, program, renewals, releases];
+        Call::procedure(&self.sql, "batch", values)
     }
 }
 

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use leasehold_core::{Health, Result};
+use leasehold_core::{AcquireRequest, Health, Result};
 use leasehold_driver::Deadline;
+use leasehold_driver::batches::Requests;
 use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 
+use crate::call::Call;
+use crate::calls::are_of_one;
 use crate::config::{MysqlConfig, NAME};
 use crate::pool::Pool;
 use crate::session::Sessions;
@@ -89,6 +92,19 @@ impl Tries for Polls {
 
 impl Dialect for Mysql {
     const NAME: &'static str = NAME;
+
+    fn batch<'c>(&'c self, requests: &Requests<'c>) -> Call<'c> {
+        self.together(requests)
+    }
+
+    /// MySQL may wait a second for another client that adds a key.
+    fn mixes(&self) -> bool {
+        self.pool.is_mariadb
+    }
+
+    fn may_join(first: &AcquireRequest, other: &AcquireRequest) -> bool {
+        are_of_one(first, other)
+    }
 
     async fn connect(url: &str) -> Result<Self> {
         Self::new(MysqlConfig::parse(url)?).await

@@ -25,9 +25,6 @@ pub(crate) struct Pool {
     pub(crate) connections: Arc<leasehold_sql::Pool<Sessions>>,
     /// The server is MariaDB, whatever version it reports.
     pub(crate) is_mariadb: bool,
-    /// It accepts the statements of MariaDB in a session of ours, in which each commits by itself: its clock can be read
-    /// during a statement.
-    pub(crate) is_direct: bool,
 }
 
 impl Pool {
@@ -61,11 +58,10 @@ impl Pool {
 
     /// These connections, with what the server can do.
     async fn new(connections: Arc<leasehold_sql::Pool<Sessions>>, until: Deadline) -> Result<Self> {
-        let mut pool = Self { connections, is_mariadb: false, is_direct: false };
-        let rows = pool.query_text(until, sql::ABILITIES).await;
+        let mut pool = Self { connections, is_mariadb: false };
+        let rows = pool.query_text(until, sql::IS_MARIADB).await;
         let rows = rows.map_err(|e| e.with_effect(Effect::NotApplied))?;
-        let can = |nth| rows.first().and_then(|row| row.get::<i64, _>(nth)) == Some(1);
-        (pool.is_mariadb, pool.is_direct) = (can(0), can(0) && can(1));
+        pool.is_mariadb = rows.first().and_then(|row| row.get(0)) == Some(1);
         Ok(pool)
     }
 

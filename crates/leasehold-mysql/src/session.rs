@@ -34,8 +34,6 @@ pub enum Sessions {
 #[expect(missing_debug_implementations, reason = "nobody outside can name it")]
 pub struct Session {
     conn: Conn,
-    /// Each statement commits by itself.
-    pub(crate) is_ours: bool,
     /// No reply can come that nobody waits for, and no transaction is open.
     is_clean: bool,
 }
@@ -57,7 +55,7 @@ impl Source for Sessions {
                  every transaction before its connection goes back to the pool",
             ));
         }
-        Ok(Session { conn, is_ours, is_clean: true })
+        Ok(Session { conn, is_clean: true })
     }
 
     /// They do not end.

@@ -28,13 +28,11 @@ impl DatabaseName {
 
     /// Inserts it, how the clock is read, and what else the files leave open.
     fn inserted(&self, text: &str, clock: &str) -> String {
-        // Another clock does not stand still during a statement.
-        let live = if clock == NOW { LIVE } else { clock };
         let mut text = text.to_owned();
         for (mark, shared) in SHARED {
             text = text.replace(mark, shared.trim_end());
         }
-        text.replace("{now}", clock).replace("{live}", live).replace("{schema}", &self.quoted())
+        text.replace("{now}", clock).replace("{schema}", &self.quoted())
     }
 }
 
@@ -80,18 +78,12 @@ const SHARED: &[(&str, &str)] = &[
     ("{read_only}", READ_ONLY),
 ];
 
-/// As [`NOW`], but read when it is evaluated, so after a statement has waited for its table: in a session whose time zone
-/// is UTC, of a server that does not make `SYSDATE` the same as `NOW`.
-const LIVE: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
-
-/// Whether the server is MariaDB, whatever version it reports, and whether its clock can be read during a statement. Only
-/// MariaDB reads such a comment.
-pub(crate) const ABILITIES: &str =
-    "SELECT 0 /*M!100600 + 1 */, NOW(6) < SYSDATE(6) FROM (SELECT SLEEP(0.001)) AS pause";
+/// Whether the server is MariaDB, whatever version it reports. Only MariaDB reads such a comment.
+pub(crate) const IS_MARIADB: &str = "SELECT 0 /*M!100600 + 1 */";
 
 /// The files that create the objects, in order; the last one reports that everything is there. A line `-- next` separates
 /// statements.
-const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers"], ["look", "ready"]);
+const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers"], ["batch", "look", "ready"]);
 
 /// The texts of the calls.
 #[derive(Debug)]
@@ -100,17 +92,11 @@ pub(crate) struct Sql {
     clock: &'static str,
     /// What the name of each procedure begins with.
     pub(crate) routines: String,
-    pub(crate) renew_batch: String,
 }
 
 impl Sql {
     pub(crate) fn new(database: DatabaseName, clock: &'static str) -> Self {
-        Self {
-            renew_batch: database.inserted(include_str!("sql/mariadb/renew_batch.sql"), clock),
-            routines: format!("{}.leasehold_", database.quoted()),
-            database,
-            clock,
-        }
+        Self { routines: format!("{}.leasehold_", database.quoted()), database, clock }
     }
 
     /// A statement from its file.
@@ -143,7 +129,7 @@ mod tests {
     #[test]
     fn everything_is_inserted_everywhere() {
         let sql = Sql::new(DatabaseName::new("x").unwrap(), NOW);
-        for statement in sql.create().iter().chain([&sql.renew_batch]) {
+        for statement in sql.create() {
             assert!(!statement.contains(['{', '}']), "{statement}");
             assert!(statement.contains("`x`.leasehold_"), "{statement}");
         }

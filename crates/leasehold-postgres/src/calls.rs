@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Claims, Reason, ReleaseEntry, RenewEntry, Result};
-use leasehold_driver::batches::Request as _;
+use leasehold_driver::batches::{Request as _, Requests};
 use leasehold_sql::{
-    Connection, Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer,
-    limit, micros, terms,
+    Eviction, Position, Purge, ReadRows, Records, Scan, Statements, Stored, integer, limit, micros,
+    terms,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use crate::call::{Call, bytes, column, names};
 use crate::dialect::Postgres;
 use crate::error;
-use crate::session::{Session, Sessions};
+use crate::session::Session;
 
 /// The longest wait for a row, in milliseconds, as our functions take it.
 fn millis(patience: Duration) -> Option<String> {
@@ -59,19 +59,6 @@ impl Statements<AcquireRequest> for Postgres {
         with_note(call, request)
     }
 
-    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c AcquireRequest]) -> Call<'c> {
-        Call::new(&self.sql.acquire_batch)
-            .with(Type::TEXT, self.patience.as_deref())
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
-            .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
-            .with(Type::INT8_ARRAY, each(requests, term))
-            .with(Type::TEXT_ARRAY, each(requests, group))
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.note().host()))
-            .with(Type::INT8_ARRAY, each(requests, |one| one.note().pid().map(i64::from)))
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.note().program()))
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.note().comment()))
-    }
-
     fn any<'c>(&'c self, request: &'c AcquireRequest, patience: Duration) -> Call<'c> {
         let call = Call::new(&self.sql.acquire)
             .with(Type::TEXT, millis(patience))
@@ -89,15 +76,6 @@ impl Statements<RenewEntry> for Postgres {
             .with(Type::TEXT, request.key().as_str())
             .with(Type::BYTEA, bytes(request.id()));
         terms(request).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
-    }
-
-    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c RenewEntry]) -> Call<'c> {
-        let call = Call::new(&self.sql.renew_batch)
-            .with(Type::TEXT, self.patience.as_deref())
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
-            .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())));
-        let nth = |nth: usize| each(requests, |one| terms(one)[nth]);
-        [0, 1, 2].into_iter().fold(call, |call, column| call.with(Type::INT8_ARRAY, nth(column)))
     }
 
     fn any<'c>(&'c self, request: &'c RenewEntry, patience: Duration) -> Call<'c> {
@@ -120,15 +98,6 @@ impl Statements<ReleaseEntry> for Postgres {
             .with(Type::BOOL, request.wakes())
     }
 
-    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c ReleaseEntry]) -> Call<'c> {
-        Call::new(&self.sql.release_batch)
-            .with(Type::TEXT, self.patience.as_deref())
-            .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
-            .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
-            .with(Type::INT8_ARRAY, each(requests, |one| one.token().map(integer)))
-            .with(Type::BOOL_ARRAY, each(requests, ReleaseEntry::wakes))
-    }
-
     fn any<'c>(&'c self, request: &'c ReleaseEntry, patience: Duration) -> Call<'c> {
         Call::new(&self.sql.release)
             .with(Type::TEXT, millis(patience))
@@ -137,6 +106,32 @@ impl Statements<ReleaseEntry> for Postgres {
             .with(Type::INT8, request.keep().map(micros))
             .with(Type::INT8, request.token().map(integer))
             .with(Type::BOOL, request.wakes())
+    }
+}
+
+impl Postgres {
+    /// The call of a batch.
+    pub(crate) fn together<'c>(&'c self, requests: &Requests<'c>) -> Call<'c> {
+        let Requests { acquires, renewals, releases } = requests;
+        let call = Call::new(&self.sql.batch)
+            .with(Type::TEXT, self.patience.as_deref())
+            .with(Type::TEXT_ARRAY, each(acquires, |one| one.key().as_str()))
+            .with(Type::BYTEA_ARRAY, each(acquires, |one| bytes(one.id())))
+            .with(Type::INT8_ARRAY, each(acquires, term))
+            .with(Type::TEXT_ARRAY, each(acquires, group))
+            .with(Type::TEXT_ARRAY, each(acquires, |one| one.note().host()))
+            .with(Type::INT8_ARRAY, each(acquires, |one| one.note().pid().map(i64::from)))
+            .with(Type::TEXT_ARRAY, each(acquires, |one| one.note().program()))
+            .with(Type::TEXT_ARRAY, each(acquires, |one| one.note().comment()))
+            .with(Type::TEXT_ARRAY, each(renewals, |one| one.key().as_str()))
+            .with(Type::BYTEA_ARRAY, each(renewals, |one| bytes(one.id())));
+        let nth = |nth: usize| each(renewals, |one| terms(one)[nth]);
+        let terms = [0, 1, 2].map(nth);
+        let call = terms.into_iter().fold(call, |call, of_all| call.with(Type::INT8_ARRAY, of_all));
+        call.with(Type::TEXT_ARRAY, each(releases, |one| one.key().as_str()))
+            .with(Type::BYTEA_ARRAY, each(releases, |one| bytes(one.id())))
+            .with(Type::INT8_ARRAY, each(releases, |one| one.token().map(integer)))
+            .with(Type::BOOL_ARRAY, each(releases, |one| one.wakes()))
     }
 }
 

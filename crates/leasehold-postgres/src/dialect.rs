@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Health, Key, Result, Wakeups};
+use leasehold_driver::batches::Requests;
 use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 
+use crate::call::Call;
 use crate::config::{NAME, PostgresConfig};
 use crate::listener::Listener;
 use crate::pool::{PATIENCE, Pool};
@@ -74,6 +76,10 @@ impl Client for Postgres {
 
 impl Dialect for Postgres {
     const NAME: &'static str = NAME;
+
+    fn batch<'c>(&'c self, requests: &Requests<'c>) -> Call<'c> {
+        self.together(requests)
+    }
 
     async fn connect(url: &str) -> Result<Self> {
         Self::new(PostgresConfig::parse(url)?).await

@@ -121,12 +121,12 @@ macro_rules! statements {
 
 statements! {
     functions {
-        acquire: 10, acquire_one: 9, acquire_batch: 9,
-        renew: 7, renew_one: 6, renew_batch: 6,
-        release: 6, release_one: 5, release_batch: 5,
+        acquire: 10, acquire_one: 9,
+        renew: 7, renew_one: 6,
+        release: 6, release_one: 5,
         evict: 5, purge: 4, health: 0,
     }
-    files { exists, look_up, page, scan, listen, leave }
+    files { exists, batch, look_up, page, scan, listen, leave }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use leasehold_core::{
     RenewEntry, RenewOutcome, RenewRequest, Result, Table,
 };
 use leasehold_driver::Deadline;
-use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
+use leasehold_driver::batches::{
+    Exchange, Outcome, Outcomes, Request, Requests, Server, each_kind,
+};
 
 use crate::client::{Client, Decision, Found};
 use crate::rows::Rows;
@@ -150,6 +152,10 @@ impl Transactions {
 }
 
 impl Server for Transactions {
+    async fn send(&self, requests: &Requests<'_>, begin: Deadline) -> Outcomes {
+        each_kind(self, requests, begin).await
+    }
+
     /// A client that answers nothing is retired when the time of its request is over.
     fn retire(&self) {}
 

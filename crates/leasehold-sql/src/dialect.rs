@@ -8,8 +8,9 @@ use leasehold_core::{
     AcquireRequest, EvictTarget, Health, Key, Reason, ReleaseEntry, RenewEntry, Result, Wakeups,
 };
 use leasehold_driver::Deadline;
+use leasehold_driver::batches::Requests;
 
-use crate::connection::{Connection, Pool};
+use crate::connection::Pool;
 use crate::expired::{Purge, Scan};
 use crate::position::Position;
 use crate::request::Request;
@@ -54,18 +55,6 @@ pub trait Client: Send + Sync + 'static {
 pub trait Statements<R: Request>: Client {
     /// For an exclusive lease of one key, without a long wait for its row.
     fn one<'c>(&'c self, request: &'c R) -> Call<'c, Self::Source>;
-
-    /// For several such leases, of different keys, in key order, in one transaction that waits for no row.
-    fn batch<'c>(
-        &'c self,
-        connection: &Connection<Self::Source>,
-        requests: &[&'c R],
-    ) -> Call<'c, Self::Source>;
-
-    /// Whether a batch that begins with one request may have another.
-    fn may_join(_first: &R, _other: &R) -> bool {
-        true
-    }
 
     /// For any lease. Waits at most `patience` for a row, where the server can limit the wait.
     fn any<'c>(&'c self, request: &'c R, patience: Duration) -> Call<'c, Self::Source>;
@@ -112,6 +101,19 @@ pub trait Dialect:
 {
     /// The name of the store, as in its URL.
     const NAME: &'static str;
+
+    /// For exclusive leases of one key each, in one transaction that waits for no row.
+    fn batch<'c>(&'c self, requests: &Requests<'c>) -> Call<'c, Self::Source>;
+
+    /// Whether a batch may have acquires and releases: an acquire in it waits for no other client, or not for long.
+    fn mixes(&self) -> bool {
+        true
+    }
+
+    /// Whether a batch whose first acquire is this one may have another.
+    fn may_join(_first: &AcquireRequest, _other: &AcquireRequest) -> bool {
+        true
+    }
 
     /// Connects to the server that a URL names.
     fn connect(url: &str) -> impl Future<Output = Result<Self>> + Send;

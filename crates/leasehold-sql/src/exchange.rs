@@ -1,11 +1,13 @@
 //! What is sent on the connections of a pool, and how requests end by the rows that come back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use std::vec;
 
-use leasehold_core::{Effect, Error, Result};
+use leasehold_core::{AcquireRequest, Effect, Error, Key, ReleaseEntry, RenewEntry, Result};
 use leasehold_driver::Deadline;
-use leasehold_driver::batches::{Exchange, Outcome, Server};
+use leasehold_driver::batches::{Outcome, Outcomes, Requests, Server};
 
 use crate::connection::{Connection, Pool};
 use crate::dialect::{Client, Dialect, Statements, Tries};
@@ -39,15 +41,14 @@ impl<S: Source> Pool<S> {
     async fn briefly<'c>(
         self: &Arc<Self>,
         begin: Deadline,
-        call: impl FnOnce(&Connection<S>) -> Call<'c, S>,
+        call: impl FnOnce() -> Call<'c, S>,
     ) -> Option<Result<Vec<Row<S>>>> {
         let connection = match self.reserved(begin).await {
             Ok(connection) => connection,
             Err(_) if begin.left().is_zero() => return None,
             Err(error) => return Some(Err(error)),
         };
-        let call = call(&connection);
-        let (connection, rows) = self.query(connection, self.deadline(), call).await;
+        let (connection, rows) = self.query(connection, self.deadline(), call()).await;
         connection.into_iter().for_each(Connection::reserve);
         match rows {
             Ok(rows) => Some(Ok(rows)),
@@ -154,7 +155,7 @@ async fn send_one<R: Request, C: Statements<R>>(
     begin: Deadline,
 ) -> Outcome<R::Reply> {
     let pool = client.pool();
-    let reply = match pool.briefly(begin, |_| client.one(request)).await {
+    let reply = match pool.briefly(begin, || client.one(request)).await {
         Some(Ok(rows)) if rows.is_empty() && C::ONE_MAY_BE_UNDECIDED => None,
         Some(Ok(rows)) => reply::<R, C::Source>(request, pool.server(), &rows).transpose(),
         Some(Err(error)) => Some(Err(error)),
@@ -168,6 +169,23 @@ async fn send_one<R: Request, C: Statements<R>>(
 pub(crate) struct Reserved<D>(pub(crate) Arc<D>);
 
 impl<D: Dialect> Server for Reserved<D> {
+    async fn send(&self, requests: &Requests<'_>, begin: Deadline) -> Outcomes {
+        if requests.keys().nth(1).is_some() {
+            return send_together(&*self.0, requests, begin).await;
+        }
+        let (client, mut outcomes) = (&*self.0, Outcomes::default());
+        for one in &requests.acquires {
+            outcomes.acquires.push(send_one(client, *one, begin).await);
+        }
+        for one in &requests.renewals {
+            outcomes.renewals.push(send_one(client, *one, begin).await);
+        }
+        for one in &requests.releases {
+            outcomes.releases.push(send_one(client, *one, begin).await);
+        }
+        outcomes
+    }
+
     fn retire(&self) {
         self.0.pool().retire();
     }
@@ -177,45 +195,94 @@ impl<D: Dialect> Server for Reserved<D> {
     }
 }
 
-impl<R: Request, C: Client + Statements<R>> Exchange<R> for Reserved<C> {
-    async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
-        let client = &*self.0;
-        if let [request] = requests {
-            return vec![send_one(client, *request, begin).await];
-        }
-        let pool = client.pool();
-        let joined = requests.iter().enumerate().filter(|(_, one)| C::may_join(requests[0], one));
-        let (places, members): (Vec<usize>, Vec<&R>) = joined.map(|(at, one)| (at, *one)).unzip();
-        let mut outcomes: Vec<_> = requests.iter().map(|_| Outcome::SendAlone).collect();
-        let mut failed = None;
-        match pool.briefly(begin, |connection| client.batch(connection, &members)).await {
-            Some(Ok(rows)) => {
-                for row in &rows {
-                    let row = Reply::<<C::Source as Source>::Session>(pool.server(), row);
-                    let find = |name: &str| {
-                        members.binary_search_by(|one| one.key().as_str().cmp(name)).ok()
-                    };
-                    match row.nth(find).map(|nth| &mut outcomes[places[nth]]) {
-                        Ok(outcome @ Outcome::SendAlone) => {
-                            *outcome = Outcome::Done(R::member(&row));
-                        }
-                        Ok(_) => failed = Some(row.unexpected("two rows about one key")),
-                        Err(error) => failed = Some(error),
-                    }
-                }
+async fn send_together<D: Dialect>(
+    dialect: &D,
+    requests: &Requests<'_>,
+    begin: Deadline,
+) -> Outcomes {
+    let of = async |requests: &Requests<'_>| {
+        let sent = try_together(dialect, requests, begin).await;
+        sent.ok_or_else(|| Outcomes::alone(requests))
+    };
+    let failed = match of(requests).await {
+        Ok(outcomes) => return outcomes,
+        Err(failed) => failed,
+    };
+    if requests.acquires.is_empty() || requests.releases.is_empty() {
+        return failed;
+    }
+    // One kind may be at fault: without the right to insert, releases succeed.
+    let acquires = Requests { acquires: requests.acquires.clone(), ..Requests::default() };
+    let releases = Requests { releases: requests.releases.clone(), ..Requests::default() };
+    Outcomes {
+        acquires: of(&acquires).await.unwrap_or_else(|failed| failed).acquires,
+        releases: of(&releases).await.unwrap_or_else(|failed| failed).releases,
+        ..failed
+    }
+}
+
+/// `None` if none of them has acted.
+async fn try_together<D: Dialect>(
+    dialect: &D,
+    requests: &Requests<'_>,
+    begin: Deadline,
+) -> Option<Outcomes> {
+    let Requests { acquires, renewals, releases } = requests;
+    let joins = |one: &&AcquireRequest| D::may_join(acquires[0], one);
+    let members = Requests {
+        acquires: acquires.iter().copied().filter(joins).collect(),
+        renewals: renewals.clone(),
+        releases: releases.clone(),
+    };
+    let (rows, failed) = match dialect.pool().briefly(begin, || dialect.batch(&members)).await? {
+        Ok(rows) => (rows, None),
+        Err(error) if error.effect() == Effect::NotApplied => return None,
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut answers = Answers::<D>::new(dialect.pool().server(), &members, &rows, failed);
+    let of_acquire = |one| {
+        if joins(one) { answers.next::<AcquireRequest>() } else { Outcome::SendAlone }
+    };
+    Some(Outcomes {
+        acquires: acquires.iter().map(of_acquire).collect(),
+        renewals: renewals.iter().map(|_| answers.next::<RenewEntry>()).collect(),
+        releases: releases.iter().map(|_| answers.next::<ReleaseEntry>()).collect(),
+    })
+}
+
+/// What a batch reported about each of its members, in their order.
+struct Answers<'r, D: Client> {
+    rows: vec::IntoIter<Option<Reply<'r, <D::Source as Source>::Session>>>,
+    /// Why nobody knows what became of those without a row.
+    failed: Option<Error>,
+}
+
+impl<'r, D: Client> Answers<'r, D> {
+    fn new(
+        server: &'r str,
+        members: &Requests<'_>,
+        rows: &'r [Row<D::Source>],
+        mut failed: Option<Error>,
+    ) -> Self {
+        let places: HashMap<_, _> = members.keys().map(Key::as_str).zip(0..).collect();
+        let mut answers: Vec<_> = places.iter().map(|_| None).collect();
+        for row in rows {
+            let row = Reply(server, row);
+            match row.nth(|name| places.get(name).copied()) {
+                Ok(place) if answers[place].is_none() => answers[place] = Some(row),
+                Ok(_) => failed = Some(row.unexpected("two rows about one key")),
+                // It may be about any member that has none, and that may have acted.
+                Err(error) => failed = Some(error),
             }
-            Some(Err(error)) if error.effect() != Effect::NotApplied => failed = Some(error),
-            // Each is tried alone.
-            None | Some(Err(_)) => {}
         }
-        if let Some(error) = failed {
-            // A row that names no member may be about any that has none, and that may have acted.
-            for at in places {
-                if matches!(outcomes[at], Outcome::SendAlone) {
-                    outcomes[at] = Outcome::Done(Err(error.clone()));
-                }
-            }
+        Self { rows: answers.into_iter(), failed }
+    }
+
+    fn next<R: Request>(&mut self) -> Outcome<R::Reply> {
+        match (self.rows.next().flatten(), &self.failed) {
+            (Some(row), _) => Outcome::Done(R::member(&row)),
+            (None, Some(error)) => Outcome::Done(Err(error.clone())),
+            (None, None) => Outcome::SendAlone,
         }
-        outcomes
     }
 }

@@ -65,9 +65,10 @@ impl<D: Dialect> SqlStore<D> {
         let connected = connects.await.map_err(|e| e.with_context(D::NAME, "connect"))?;
         let dialect = Arc::new(connected);
         let (lanes, timeout) = (dialect.pool().lanes, dialect.pool().timeout());
+        let are_mixed = dialect.mixes();
         let batches = Batches::new(
             Arc::new(Reserved(Arc::clone(&dialect))),
-            Sizes { most: MOST, lanes, many: MANY },
+            Sizes { most: MOST, lanes, many: MANY, are_mixed },
             timeout,
         );
         Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))

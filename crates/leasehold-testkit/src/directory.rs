@@ -1,5 +1,6 @@
 //! Directories of servers and of tests, which end with the test program, however it ends.
 
+use std::env;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" 2>&- && break; sleep 1; done
 
 /// A new directory.
 ///
-/// It is in memory if there is room: a server that is killed loses nothing there either, and a busy disk that takes a
+/// It is in memory if there is room, unless the environment names a place: a server that is killed loses nothing there either, and a busy disk that takes a
 /// second to sync would end short leases.
 pub fn new_directory() -> Result<TempDir> {
     static ALL: OnceLock<std::result::Result<All, String>> = OnceLock::new();
@@ -59,6 +60,9 @@ impl All {
 }
 
 fn place() -> PathBuf {
+    if let Some(named) = env::var_os("LEASEHOLD_TEST_DIRECTORY") {
+        return named.into();
+    }
     let is_roomy =
         statvfs(MEMORY).is_ok_and(|at| at.blocks_available() * at.fragment_size() >= ROOM);
     if is_roomy { Path::new(MEMORY).to_owned() } else { std::env::temp_dir() }

@@ -48,6 +48,11 @@ impl Queue {
         self.last
     }
 
+    /// A number that grows with each request that enters.
+    pub(super) fn entered(&self) -> u64 {
+        self.last
+    }
+
     /// Removes the request with this number. Returns whether it was still waiting.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let before = self.waiting.len();
@@ -95,36 +100,32 @@ impl Queue {
         stalls
     }
 
-    /// Takes the first request that may be sent and those of its kind after it, with what to remember of
-    /// them. One that waits for an answer, or behind an earlier request of its key, stays.
-    pub(super) fn take(&mut self, most: usize) -> Option<(Batch, HashMap<Key, Sent>)> {
+    /// Takes the first request that may be sent and those of its group after it, with what to remember of them; `None` if there
+    /// is none. One that waits for an answer, or behind an earlier request of its key, stays.
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        are_mixed: bool,
+    ) -> Option<(Batch, HashMap<Key, Sent>)> {
         let stalls = self.lanes.values().any(|lane| lane.is_passed);
-        let (mut batch, mut earlier) = (None::<Batch>, HashSet::new());
-        let mut sent = HashMap::new();
+        let (mut batch, mut earlier) = (Batch::default(), HashSet::new());
+        let (mut sent, mut of_batch) = (HashMap::new(), None);
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { number, ticket } = waiting;
             let key = ticket.key().clone();
             let is_first = earlier.insert(key.clone())
                 || stalls && !sent.contains_key(&key) && self.may_pass_all(&ticket);
-            if !is_first || sent.len() == most || self.is_held_up(&ticket) {
+            let group = ticket.group(are_mixed);
+            let is_other = of_batch.is_some_and(|of_batch| of_batch != group);
+            if !is_first || is_other || sent.len() == most || self.is_held_up(&ticket) {
                 self.waiting.push_back(Waiting { number, ticket });
                 continue;
             }
-            let remembered = ticket.sent();
-            let left = match &mut batch {
-                Some(batch) => batch.add(ticket).err(),
-                None => {
-                    batch = Some(Batch::of(ticket));
-                    None
-                }
-            };
-            match left {
-                // It is of another kind.
-                Some(ticket) => self.waiting.push_back(Waiting { number, ticket }),
-                None => drop(sent.insert(key, remembered)),
-            }
+            of_batch = Some(group);
+            sent.insert(key, ticket.sent());
+            batch.add(ticket);
         }
-        Some((batch?, sent))
+        (!sent.is_empty()).then_some((batch, sent))
     }
 
     /// Whether a request may pass all of its key that wait.

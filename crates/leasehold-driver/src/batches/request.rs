@@ -9,6 +9,7 @@ use leasehold_core::{
 };
 use tokio::sync::oneshot;
 
+use super::server::{Outcomes, Requests};
 use crate::{Deadline, patience};
 
 /// How a request ended.
@@ -126,7 +127,26 @@ pub enum Ticket {
     Release(Errand<ReleaseEntry>),
 }
 
+/// Which requests go in one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Acquires,
+    Renewals,
+    Releases,
+    /// Acquires and releases.
+    Mixed,
+}
+
 impl Ticket {
+    pub(crate) fn group(&self, are_mixed: bool) -> Group {
+        match self {
+            Self::Renew(_) => Group::Renewals,
+            _ if are_mixed => Group::Mixed,
+            Self::Acquire(_) => Group::Acquires,
+            Self::Release(_) => Group::Releases,
+        }
+    }
+
     pub(crate) fn key(&self) -> &Key {
         match self {
             Self::Acquire(errand) => errand.request.key(),
@@ -168,32 +188,62 @@ pub(crate) struct Sent {
     renewal: Option<Option<Duration>>,
 }
 
-/// Requests of one kind that are sent together.
-#[derive(Debug)]
-pub(crate) enum Batch {
-    Acquire(Vec<Errand<AcquireRequest>>),
-    Renew(Vec<Errand<RenewEntry>>),
-    Release(Vec<Errand<ReleaseEntry>>),
+/// Requests of one group that are sent together, of different keys.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    acquires: Vec<Errand<AcquireRequest>>,
+    renewals: Vec<Errand<RenewEntry>>,
+    releases: Vec<Errand<ReleaseEntry>>,
 }
 
 impl Batch {
-    /// Of one request.
-    pub(crate) fn of(first: Ticket) -> Self {
-        match first {
-            Ticket::Acquire(errand) => Self::Acquire(vec![errand]),
-            Ticket::Renew(errand) => Self::Renew(vec![errand]),
-            Ticket::Release(errand) => Self::Release(vec![errand]),
+    pub(crate) fn add(&mut self, ticket: Ticket) {
+        match ticket {
+            Ticket::Acquire(errand) => self.acquires.push(errand),
+            Ticket::Renew(errand) => self.renewals.push(errand),
+            Ticket::Release(errand) => self.releases.push(errand),
         }
     }
 
-    /// Adds a request of its kind.
-    pub(crate) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
-        match (self, ticket) {
-            (Self::Acquire(batch), Ticket::Acquire(errand)) => batch.push(errand),
-            (Self::Renew(batch), Ticket::Renew(errand)) => batch.push(errand),
-            (Self::Release(batch), Ticket::Release(errand)) => batch.push(errand),
-            (_, other) => return Err(other),
+    /// In key order.
+    pub(crate) fn sort(&mut self) {
+        fn sort<R: Request>(errands: &mut [Errand<R>]) {
+            errands.sort_by(|a, b| a.request.key().cmp(b.request.key()));
         }
-        Ok(())
+        sort(&mut self.acquires);
+        sort(&mut self.renewals);
+        sort(&mut self.releases);
+    }
+
+    pub(crate) fn requests(&self) -> Requests<'_> {
+        fn of<R: Request>(errands: &[Errand<R>]) -> Vec<&R> {
+            errands.iter().map(|errand| &*errand.request).collect()
+        }
+        Requests {
+            acquires: of(&self.acquires),
+            renewals: of(&self.renewals),
+            releases: of(&self.releases),
+        }
+    }
+
+    /// The first deadline of a caller.
+    pub(crate) fn until(&self) -> Option<Deadline> {
+        let acquires = self.acquires.iter().map(|errand| errand.until);
+        let renewals = self.renewals.iter().map(|errand| errand.until);
+        let releases = self.releases.iter().map(|errand| errand.until);
+        acquires.chain(renewals).chain(releases).min_by_key(|until| until.left())
+    }
+
+    /// Tells each caller how its request ended.
+    pub(crate) fn answer(self, outcomes: Outcomes) {
+        fn answer<R: Request>(errands: Vec<Errand<R>>, outcomes: Vec<Outcome<R::Reply>>) {
+            for (errand, outcome) in errands.into_iter().zip(outcomes) {
+                // The caller may have gone.
+                drop(errand.reply.send(outcome));
+            }
+        }
+        answer(self.acquires, outcomes.acquires);
+        answer(self.renewals, outcomes.renewals);
+        answer(self.releases, outcomes.releases);
     }
 }

@@ -3,19 +3,27 @@
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use leasehold_core::Clock as _;
 use tokio::sync::oneshot;
 
 use super::queue::Queue;
-use super::request::{Batch, Errand, Request};
-use super::server::{Exchange, Server};
+use super::request::Batch;
+use super::server::Server;
 use super::{Shared, Sizes};
-use crate::Deadline;
 use crate::deadline::now;
+use crate::{Deadline, SystemClock};
 
 /// From this many on, fewer batches are faster than shorter ones.
 const VERY_MANY: usize = 400;
+
+/// What part of the time of a batch its callers have to send their next requests, before the next batch leaves without them.
+const SHARE: u32 = 20;
+
+/// The most time that they have.
+const LONGEST: Duration = Duration::from_millis(1);
 
 /// The task that sends what waits.
 pub(super) struct Sender<S: Server> {
@@ -39,53 +47,60 @@ impl<S: Server> Sender<S> {
 
     async fn run(mut self) {
         while let Some(batch) = self.next() {
-            let is_given_up = match batch {
-                Batch::Acquire(errands) => self.send(errands).await,
-                Batch::Renew(errands) => self.send(errands).await,
-                Batch::Release(errands) => self.send(errands).await,
-            };
-            if is_given_up.is_break() {
+            if self.send(batch).await.is_break() {
                 return;
             }
         }
     }
 
     /// Sends a batch and answers it, unless the queue has given this task up.
-    async fn send<R: Request>(&mut self, mut errands: Vec<Errand<R>>) -> ControlFlow<()>
-    where
-        S: Exchange<R>,
-    {
-        errands.sort_by(|a, b| a.request.key().cmp(b.request.key()));
-        let requests: Vec<_> = errands.iter().map(|errand| &*errand.request).collect();
+    async fn send(&mut self, mut batch: Batch) -> ControlFlow<()> {
+        batch.sort();
+        let requests = batch.requests();
         // What has no connection by then can still be sent alone, and did not act.
-        let first = errands.iter().map(|errand| errand.until).min_by_key(|until| until.left());
-        let Some(begin) = first.map(Deadline::earlier) else { return ControlFlow::Continue(()) };
-        let server = &self.shared.server;
-        let outcomes = server.send(&requests, begin);
+        let Some(begin) = batch.until().map(Deadline::earlier) else {
+            return ControlFlow::Continue(());
+        };
+        let began = SystemClock::new().now();
+        let outcomes = self.shared.server.send(&requests, begin);
         // First of all, so that a task that nobody drove for long sends nothing more.
         let Either::Right((outcomes, _)) = select(&mut self.given_up, pin!(outcomes)).await else {
             return ControlFlow::Break(());
         };
-        if let Some(lane) = self.shared.queue().lanes.get_mut(&self.number) {
-            lane.batch.clear();
-        }
-        let many = errands.len() > 1;
-        for (errand, outcome) in errands.into_iter().zip(outcomes) {
-            // The caller may have gone.
-            drop(errand.reply.send(outcome));
-        }
-        if many {
-            // Callers that have just been answered often have a next request.
-            tokio::task::yield_now().await;
+        let answered = requests.keys().count();
+        let entered = {
+            let mut queue = self.shared.queue();
+            if let Some(lane) = queue.lanes.get_mut(&self.number) {
+                lane.batch.clear();
+            }
+            queue.entered()
+        };
+        batch.answer(outcomes);
+        if answered > 1 {
+            let took = SystemClock::new().now().saturating_sub(began);
+            self.let_enter(entered + answered as u64, (took / SHARE).min(LONGEST)).await;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Callers that have just been answered often have a next request: it goes in the next batch if they have a moment to run.
+    /// So many requests in all are expected.
+    async fn let_enter(&self, expected: u64, patience: Duration) {
+        let (clock, began) = (SystemClock::new(), SystemClock::new().now());
+        loop {
+            tokio::task::yield_now().await;
+            let is_over = clock.now().saturating_sub(began) >= patience;
+            if is_over || self.shared.queue().entered() >= expected {
+                return;
+            }
+        }
     }
 
     /// The next batch; `None` at the end of this task.
     fn next(&self) -> Option<Batch> {
         let (batch, other) = {
             let mut queue = self.shared.queue();
-            let Sizes { most, lanes, many } = self.shared.sizes;
+            let Sizes { most, lanes, many, are_mixed } = self.shared.sizes;
             if queue.lanes.get(&self.number)?.is_passed && queue.running() >= lanes {
                 // Others have taken its place.
                 queue.lanes.remove(&self.number);
@@ -100,7 +115,7 @@ impl<S: Server> Sender<S> {
                     waiting.div_ceil(free).max(many).min(most)
                 }
             };
-            let taken = queue.take(most);
+            let taken = queue.take(most, are_mixed);
             let Some((batch, sent)) = taken else {
                 queue.lanes.remove(&self.number);
                 return None;

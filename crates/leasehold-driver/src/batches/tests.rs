@@ -160,32 +160,36 @@ fn sent_by<R: Request>(request: R) -> (Arc<R>, Deadline) {
     (Arc::new(request), Deadline::after(LONG))
 }
 
-impl Fake {
-    async fn note<R: Numbered>(&self, requests: &[&R]) {
-        let shown =
-            requests.iter().map(|one| format!("{} {} {}", R::KIND, one.key(), one.number()));
-        self.sent.lock().unwrap().push(shown.collect());
-        let stalls = requests.iter().any(|one| one.number() == STALLS);
-        let gate = if stalls { &self.let_stalled } else { &self.let_through };
-        gate.acquire().await.unwrap().forget();
-    }
+/// How it is shown, and its number.
+fn shown<R: Numbered>(requests: &[&R]) -> Vec<(String, u32)> {
+    let show = |one: &&R| (format!("{} {} {}", R::KIND, one.key(), one.number()), one.number());
+    requests.iter().map(show).collect()
 }
 
-fn outcome<R: Numbered>(request: &R) -> Outcome<R::Reply> {
-    match request.number() {
+fn outcomes<R: Numbered>(requests: &[&R]) -> Vec<Outcome<R::Reply>> {
+    let outcome = |request: &&R| match request.number() {
         SKIPPED => Outcome::SendAlone,
         number => Outcome::Done(Ok(R::numbered(number))),
-    }
-}
-
-impl<R: Numbered> Exchange<R> for Fake {
-    async fn send(&self, requests: &[&R], _: Deadline) -> Vec<Outcome<R::Reply>> {
-        self.note(requests).await;
-        requests.iter().map(|request| outcome(*request)).collect()
-    }
+    };
+    requests.iter().map(outcome).collect()
 }
 
 impl Server for Fake {
+    async fn send(&self, requests: &Requests<'_>, _: Deadline) -> Outcomes {
+        let Requests { acquires, renewals, releases } = requests;
+        let shown = [shown(acquires), shown(renewals), shown(releases)].concat();
+        let stalls = shown.iter().any(|(_, number)| *number == STALLS);
+        let shown = shown.into_iter().map(|(shown, _)| shown).collect();
+        self.sent.lock().unwrap().push(shown);
+        let gate = if stalls { &self.let_stalled } else { &self.let_through };
+        gate.acquire().await.unwrap().forget();
+        Outcomes {
+            acquires: outcomes(acquires),
+            renewals: outcomes(renewals),
+            releases: outcomes(releases),
+        }
+    }
+
     fn retire(&self) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }
@@ -213,7 +217,7 @@ fn batches_with(most: usize, lanes: usize, timeout: Duration) -> Batches<Fake> {
         retired: AtomicUsize::new(0),
     };
     let (lanes, timeout) = (fake.lanes, fake.timeout);
-    Batches::new(Arc::new(fake), Sizes { most, lanes, many: MANY }, timeout)
+    Batches::new(Arc::new(fake), Sizes { most, lanes, many: MANY, are_mixed: true }, timeout)
 }
 
 /// Sends these, in this order.

@@ -13,8 +13,6 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, mark, new_token BIGINT;
     DECLARE wanted, found, added INT DEFAULT 0;
-    {rolls_back}
-    {begins}
     SELECT COUNT(*), COUNT(lease.slot) INTO wanted, found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     LEFT JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
@@ -48,7 +46,6 @@ whole: BEGIN
         ELSEIF added = wanted THEN
             SELECT UNHEX(w.k) AS o_key, new_token AS o_token, w.t - ({now} - n) AS o_rest
             FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', t BIGINT PATH '$[2]')) AS w;
-            COMMIT;
             LEAVE whole;
         END IF;
     END IF;
@@ -80,7 +77,6 @@ whole: BEGIN
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
-    COMMIT;
 END
 -- next
 -- Another token for the rows that a batch has added, because the mark has passed the one that it drew before: somebody

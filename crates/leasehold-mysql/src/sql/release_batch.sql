@@ -6,8 +6,6 @@ BEGIN
     DECLARE n, mark, highest, most BIGINT;
     -- Which rows this transaction has locked, as ',1,2,'.
     DECLARE places LONGTEXT;
-    {rolls_back}
-    {begins}
     {reads_mark}
     SET most = {most_removed};
     /*M!100600 SET STATEMENT group_concat_max_len = 1000000 FOR */
@@ -31,5 +29,4 @@ BEGIN
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
         WHERE INSTR(places, CONCAT(',', w.nth, ','));
     END IF;
-    COMMIT;
 END

@@ -6,8 +6,6 @@ SQL SECURITY INVOKER
 BEGIN
     DECLARE n, mark BIGINT;
     DECLARE found INT;
-    {rolls_back}
-    {begins}
     {reads_mark}
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
@@ -36,5 +34,4 @@ BEGIN
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
-    COMMIT;
 END

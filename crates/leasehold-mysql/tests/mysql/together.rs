@@ -19,11 +19,9 @@ use leasehold_testkit::{LONG, in_time};
 
 leasehold_testkit::sql_together!(Server);
 
-/// On a caller's pool, where no batch is a statement of MariaDB.
 #[tokio::test]
 async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
-    let (server, _) = Server::with_store(&[]).await;
-    let store = server.open_on(server.pool(4)).await;
+    let (server, store) = Server::with_store(&[]).await;
     let breaks = [
         "DROP PROCEDURE leasehold.leasehold_release_batch",
         "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT) BEGIN \
@@ -76,18 +74,19 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
     let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "warm", Mode::Exclusive)).await);
     store.release(&release("k", "warm")).await.unwrap();
-    let batch = async |name: &str, values: &str| {
-        server.rows(&format!("CALL leasehold.leasehold_{name}({values})")).await.len()
+    let batch = async |parts: &str| {
+        server.rows(&format!("CALL leasehold.leasehold_batch(7, {parts})")).await.len()
     };
     let lease = |id: &str| format!("'[[\"6b\",\"{id}\",60000000,null,null]]'");
-    let renewal = |id: &str| format!("7, {}", lease(id));
-    let ask = |id: &str| format!("7, {}, NULL, NULL, NULL", lease(id));
-    assert_eq!(batch("acquire_batch", &ask("61")).await, 1);
-    assert_eq!(batch("acquire_batch", &ask("62")).await, 0);
-    assert_eq!(batch("renew_batch", &renewal("62")).await, 0);
-    assert_eq!(batch("renew_batch", &renewal("61")).await, 1);
-    assert_eq!(batch("release_batch", "'[[\"6b\",\"62\",null]]'").await, 0);
-    assert_eq!(batch("release_batch", "'[[\"6b\",\"61\",null]]'").await, 1);
+    let ask = |id: &str| format!("{}, NULL, NULL, NULL, NULL, NULL", lease(id));
+    let renewal = |id: &str| format!("NULL, NULL, NULL, NULL, {}, NULL", lease(id));
+    let end = |id: &str| format!("NULL, NULL, NULL, NULL, NULL, '[[\"6b\",\"{id}\",null]]'");
+    assert_eq!(batch(&ask("61")).await, 1);
+    assert_eq!(batch(&ask("62")).await, 0);
+    assert_eq!(batch(&renewal("62")).await, 0);
+    assert_eq!(batch(&renewal("61")).await, 1);
+    assert_eq!(batch(&end("62")).await, 0);
+    assert_eq!(batch(&end("61")).await, 1);
 }
 
 /// Another client's transaction uses a key for the first time: others that want it wait in the client, not on a connection.

@@ -20,6 +20,9 @@ DECLARE
     new_keys text[];
     new_ends bigint[];
 BEGIN
+    IF cardinality(p_keys) = 0 THEN
+        RETURN;
+    END IF;
     {guard}
     n := {schema}.now_us();
     new_token := {least_token};

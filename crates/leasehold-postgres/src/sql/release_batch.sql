@@ -14,6 +14,9 @@ DECLARE
     places tid[];
     highest bigint;
 BEGIN
+    IF cardinality(p_keys) = 0 THEN
+        RETURN;
+    END IF;
     {guard}
     SELECT array_agg(place), max(counter) INTO places, highest
     FROM unnest(p_keys, p_ids, p_tokens) AS wanted (name, held_id, with_token),

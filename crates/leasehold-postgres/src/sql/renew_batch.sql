@@ -11,6 +11,9 @@ CREATE OR REPLACE FUNCTION {schema}.renew_batch(
 LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 BEGIN
+    IF cardinality(p_keys) = 0 THEN
+        RETURN;
+    END IF;
     {guard}
     RETURN QUERY
     WITH held AS MATERIALIZED (

@@ -9,7 +9,9 @@ use leasehold_core::{
     RenewEntry, RenewOutcome, RenewRequest, Result,
 };
 use leasehold_driver::Deadline;
-use leasehold_driver::batches::{Exchange, Outcome, Request, Server};
+use leasehold_driver::batches::{
+    Exchange, Outcome, Outcomes, Request, Requests, Server, each_kind,
+};
 
 use super::{Inner, SpindleStore};
 
@@ -65,6 +67,10 @@ impl OfLock for ReleaseEntry {
 }
 
 impl Server for Turns {
+    async fn send(&self, requests: &Requests<'_>, begin: Deadline) -> Outcomes {
+        each_kind(self, requests, begin).await
+    }
+
     /// A client that answers nothing is retired when the time of its request is over.
     fn retire(&self) {}
 
