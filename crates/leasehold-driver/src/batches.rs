@@ -219,7 +219,11 @@ impl<S: Server> Shared<S> {
         let waiting = queue.waiting.len();
         let is_needed = match queue.running() {
             0 => waiting > 0,
-            running => running < self.sizes.lanes && waiting > self.sizes.many,
+            running => {
+                // Those that are about to send leave less.
+                let most = self.sizes.many * (1 + queue.about_to_send());
+                running < self.sizes.lanes && waiting > most
+            }
         };
         (is_needed && queue.lanes.len() <= self.sizes.lanes).then(|| Sender::new(self, queue))
     }

@@ -76,6 +76,12 @@ impl Queue {
         self.lanes.values().filter(|lane| !lane.is_passed).count()
     }
 
+    /// How many of them have nothing under way, so that they send what waits next.
+    pub(super) fn about_to_send(&self) -> usize {
+        let lanes = self.lanes.values();
+        lanes.filter(|lane| !lane.is_passed && lane.batch.is_empty()).count()
+    }
+
     /// Whether a request waits for the answer to one of its key.
     pub(super) fn is_held_up(&self, ticket: &Ticket) -> bool {
         let key = ticket.key();

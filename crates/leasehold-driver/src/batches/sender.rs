@@ -112,7 +112,9 @@ impl<S: Server> Sender<S> {
                     let others = queue.lanes.iter().filter(|(number, _)| **number != self.number);
                     let busy = others.filter(|(_, lane)| lane.has_begun).count();
                     let free = lanes.saturating_sub(busy).max(1);
-                    waiting.div_ceil(free).max(many).min(most)
+                    // None is small, and none is left behind.
+                    let parts = (waiting / many.max(1)).clamp(1, free);
+                    waiting.div_ceil(parts).min(most)
                 }
             };
             let taken = queue.take(most, are_mixed);

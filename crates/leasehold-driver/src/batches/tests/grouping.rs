@@ -126,6 +126,29 @@ async fn few_that_wait_are_sent_in_one_batch_at_a_time() {
     assert_eq!(batches.0.server.sent.lock().unwrap().len(), 2);
 }
 
+/// A second batch would be small, and wait for the disk as long.
+#[tokio::test]
+async fn callers_that_come_again_stay_in_one_batch_with_those_that_wait() {
+    let batches = batches_of(1_000, 2);
+    let names: Vec<_> = (0..MANY).map(|n| format!("again{n}")).collect();
+    let mut calls = enter(&batches, [request_of("first")]).await;
+    calls.extend(enter(&batches, names.iter().map(|name| request_of(name))).await);
+    batches.0.server.let_through.add_permits(1);
+    calls.remove(0).await.unwrap().unwrap();
+    until_sent(&batches, 2).await;
+    let waits = enter(&batches, (0..MANY / 2).map(|n| request_of(&format!("waits{n}")))).await;
+    let again = calls.into_iter().zip(&names).map(async |(call, name)| {
+        call.await.unwrap().unwrap();
+        let next = request("release", name, 1)(&batches);
+        assert_eq!(batches.0.queue().lanes.len(), 1);
+        next.await.unwrap().unwrap()
+    });
+    batches.0.server.let_through.add_permits(100);
+    join(join_all(again), join_all(waits)).await;
+    let sent = batches.0.server.sent.lock().unwrap();
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1, MANY, MANY + MANY / 2]);
+}
+
 #[tokio::test]
 async fn what_enters_at_once_is_sent_in_as_few_batches_as_it_can() {
     for (count, lengths) in
