@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::Queue;
-pub use self::request::{Errand, Outcome, Request, Ticket};
+pub use self::request::{Errand, Outcome, Outcomes, Request, Requests, Ticket};
 use self::sender::Sender;
-pub use self::server::{Exchange, Outcomes, Requests, Server, each_kind};
+pub use self::server::{Exchange, Server, each_kind};
 use crate::deadline::now;
 use crate::{Deadline, outliving};
 

@@ -100,12 +100,6 @@ impl Statements<ReleaseEntry> for Mysql {
     }
 }
 
-/// Whether both are by the same process, which a batch names once.
-pub(crate) fn are_of_one(first: &AcquireRequest, other: &AcquireRequest) -> bool {
-    let (first, other) = (first.note(), other.note());
-    first.host() == other.host() && first.pid() == other.pid() && first.program() == other.program()
-}
-
 /// A part of a batch: null without requests.
 fn part<'r, R, T: Serialize>(requests: &[&'r R], row: impl Fn(&'r R) -> T) -> Value {
     if requests.is_empty() { Value::NULL } else { json(requests.iter().map(|one| row(one))) }

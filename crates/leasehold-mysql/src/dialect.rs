@@ -10,7 +10,6 @@ use leasehold_driver::batches::Requests;
 use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 
 use crate::call::Call;
-use crate::calls::are_of_one;
 use crate::config::{MysqlConfig, NAME};
 use crate::pool::Pool;
 use crate::session::Sessions;
@@ -102,8 +101,12 @@ impl Dialect for Mysql {
         self.pool.is_mariadb
     }
 
+    /// A batch names one process.
     fn may_join(first: &AcquireRequest, other: &AcquireRequest) -> bool {
-        are_of_one(first, other)
+        let (first, other) = (first.note(), other.note());
+        first.host() == other.host()
+            && first.pid() == other.pid()
+            && first.program() == other.program()
     }
 
     async fn connect(url: &str) -> Result<Self> {

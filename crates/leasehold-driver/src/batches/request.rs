@@ -9,7 +9,6 @@ use leasehold_core::{
 };
 use tokio::sync::oneshot;
 
-use super::server::{Outcomes, Requests};
 use crate::{Deadline, patience};
 
 /// How a request ended.
@@ -186,6 +185,54 @@ pub(crate) struct Sent {
     id: LeaseId,
     /// The term that a renewal requests.
     renewal: Option<Option<Duration>>,
+}
+
+/// The requests of a batch about one key each, of different keys, each kind in key order: acquires and releases, or one kind.
+#[derive(Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "each store sends all kinds")]
+pub struct Requests<'b> {
+    /// Those that take keys.
+    pub acquires: Vec<&'b AcquireRequest>,
+    /// Those that extend leases.
+    pub renewals: Vec<&'b RenewEntry>,
+    /// Those that end leases.
+    pub releases: Vec<&'b ReleaseEntry>,
+}
+
+impl Requests<'_> {
+    /// Their keys: those of the acquires, of the renewals, and of the releases.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let acquires = self.acquires.iter().map(|one| one.key());
+        let renewals = self.renewals.iter().map(|one| one.key());
+        acquires.chain(renewals).chain(self.releases.iter().map(|one| one.key()))
+    }
+}
+
+/// How each of [`Requests`] ended, in their order.
+#[derive(Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "each store answers all kinds")]
+pub struct Outcomes {
+    /// Of those that take keys.
+    pub acquires: Vec<Outcome<AcquireReply>>,
+    /// Of those that extend leases.
+    pub renewals: Vec<Outcome<RenewOutcome>>,
+    /// Of those that end leases.
+    pub releases: Vec<Outcome<ReleaseOutcome>>,
+}
+
+impl Outcomes {
+    /// Each must be sent alone.
+    #[must_use]
+    pub fn alone(requests: &Requests<'_>) -> Self {
+        fn of<R: Request>(requests: &[&R]) -> Vec<Outcome<R::Reply>> {
+            requests.iter().map(|_| Outcome::SendAlone).collect()
+        }
+        Self {
+            acquires: of(&requests.acquires),
+            renewals: of(&requests.renewals),
+            releases: of(&requests.releases),
+        }
+    }
 }
 
 /// Requests of one group that are sent together, of different keys.
