@@ -26,6 +26,7 @@ impl<'a> Call<'a> {
         Self { text: text.into(), values }
     }
 
+    #[cfg(feature = "nene")]
     pub(crate) fn statement(text: &'a str, values: impl Into<Vec<Value>>) -> Self {
         Self { text: text.into(), values: values.into() }
     }
