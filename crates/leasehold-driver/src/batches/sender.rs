@@ -61,7 +61,7 @@ impl<S: Server> Sender<S> {
         let Some(begin) = batch.until().map(Deadline::earlier) else {
             return ControlFlow::Continue(());
         };
-        let began = SystemClock::new().now();
+        let began = now();
         let outcomes = self.shared.server.send(&requests, begin);
         // First of all, so that a task that nobody drove for long sends nothing more.
         let Either::Right((outcomes, _)) = select(&mut self.given_up, pin!(outcomes)).await else {
@@ -77,7 +77,7 @@ impl<S: Server> Sender<S> {
         };
         batch.answer(outcomes);
         if answered > 1 {
-            let took = SystemClock::new().now().saturating_sub(began);
+            let took = now().saturating_duration_since(began);
             self.let_enter(entered + answered as u64, (took / SHARE).min(LONGEST)).await;
         }
         ControlFlow::Continue(())
@@ -86,6 +86,7 @@ impl<S: Server> Sender<S> {
     /// Callers that have just been answered often have a next request: it goes in the next batch if they have a moment to run.
     /// So many requests in all are expected.
     async fn let_enter(&self, expected: u64, patience: Duration) {
+        // Tokio's clock may stand still, in a test.
         let (clock, began) = (SystemClock::new(), SystemClock::new().now());
         loop {
             tokio::task::yield_now().await;
