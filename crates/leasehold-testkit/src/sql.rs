@@ -223,7 +223,7 @@ async fn commit<S: SqlTestServer>(user: &mut S::Client) {
     S::query(user, "COMMIT").await.unwrap();
 }
 
-fn names(count: usize) -> Vec<String> {
+pub fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("k{n}")).collect()
 }
 

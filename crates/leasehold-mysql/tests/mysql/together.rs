@@ -5,16 +5,16 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use leasehold_core::{
     EvictRequest, Filter, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
-    Store as _,
+    RenewOutcome, RenewReply, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{
-    acquire, evict, granted, id, is_renewed, key, refused, release, released,
+    acquire, evict, granted, id, is_renewed, key, only, refused, release, released, renew,
 };
-use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::together::rows_that_name_no_member_are_unexpected;
+use leasehold_testkit::sql::{SqlTestServer as _, names};
 use leasehold_testkit::{LONG, in_time};
 
 leasehold_testkit::sql_together!(Server);
@@ -83,10 +83,45 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
     let end = |id: &str| format!("NULL, NULL, NULL, NULL, NULL, '[[\"6b\",\"{id}\",null]]'");
     assert_eq!(batch(&ask("61")).await, 1);
     assert_eq!(batch(&ask("62")).await, 0);
+    let end_of = async || {
+        let rows = server.rows("SELECT expires FROM leasehold.leasehold_leases").await;
+        rows[0].get::<i64, _>(0).unwrap()
+    };
+    let before = end_of().await;
     assert_eq!(batch(&renewal("62")).await, 0);
+    assert_eq!(end_of().await, before, "it has extended another's lease");
     assert_eq!(batch(&renewal("61")).await, 1);
     assert_eq!(batch(&end("62")).await, 0);
     assert_eq!(batch(&end("61")).await, 1);
+}
+
+/// A wait there ends after a second, and would delay every other lease of the batch.
+#[tokio::test]
+async fn a_batch_waits_for_no_row_in_the_server() {
+    let (server, _) = Server::with_store(&[]).await;
+    let store = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let names = names(10);
+    for name in &names {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    let mut user = server.hold("`key` = 'k3'").await;
+    let before = server.status("Innodb_row_lock_time").await;
+    let term = Ttl::new(LONG).unwrap();
+    let renewals = names.iter().map(|name| renew(name, "a", Mode::Exclusive, term));
+    let renewals: Vec<_> = renewals.collect();
+    let renewed = join_all(renewals.iter().map(|renewal| store.renew(renewal))).await;
+    for (name, reply) in names.iter().zip(renewed) {
+        let held = |reply: RenewReply| matches!(only(reply.leases), RenewOutcome::Held(_));
+        assert_eq!(reply.is_ok_and(held), name != "k3", "{name}");
+    }
+    let ends: Vec<_> = names.iter().map(|name| release(name, "a")).collect();
+    let released = join_all(ends.iter().map(|end| released(&store, end))).await;
+    for (name, outcome) in names.iter().zip(released) {
+        assert_eq!(matches!(outcome, Ok(ReleaseOutcome::Released)), name != "k3", "{name}");
+    }
+    let waited = server.status("Innodb_row_lock_time").await - before;
+    assert!(waited < 500, "{waited} ms");
+    user.query_drop("ROLLBACK").await.unwrap();
 }
 
 /// Another client's transaction uses a key for the first time: others that want it wait in the client, not on a connection.
