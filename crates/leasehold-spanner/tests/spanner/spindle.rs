@@ -16,8 +16,8 @@ use leasehold_testkit::until;
 
 use super::{config, key, token_of};
 
-/// Of every client, longer than a busy machine needs for what a test does within a term.
-const LONG: Duration = Duration::from_secs(20);
+/// Of every client where no test may see a term end, however busy the machine.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Of every client where a test waits for the end of a term; spindle has no shorter one.
 const SHORT: Duration = Duration::from_secs(1);
@@ -442,7 +442,7 @@ pub(super) async fn a_check_names_what_the_table_does_not_show() {
     let health = table.store.check().await.unwrap();
     assert_eq!((health.level, health.schema), (Level::BestEffort, Some(2)));
     let hazards = health.hazards.join("\n");
-    for part in ["\"job_x\"", "\"job\"", "20s", "stopped between its two writes"] {
+    for part in ["\"job_x\"", "\"job\"", "below 300s", "stopped between its two writes"] {
         assert!(hazards.contains(part), "{part} in {hazards}");
     }
     assert!(!hazards.contains("other\""), "{hazards}");
@@ -487,7 +487,8 @@ pub(super) async fn old_claim_rows_of_ours_go_in_batches_and_no_others() {
     let done = table.store.evict(&purge).await.unwrap();
     assert!(done.removed.is_empty() && !done.more, "{done:?}");
     assert_eq!(table.number(rows).await, 3);
-    assert!(matches!(table.renew(&held).await, RenewOutcome::Held(_)));
+    let renewed = table.renew(&held).await;
+    assert!(matches!(renewed, RenewOutcome::Held(_)), "{renewed:?}");
 }
 
 pub(super) async fn a_purge_frees_the_locks_of_the_dead_and_deletes_no_row() {
