@@ -24,6 +24,9 @@ pub use self::server::{Exchange, Server, each_kind};
 use crate::deadline::now;
 use crate::{Deadline, outliving};
 
+/// What takes longer waits more for a disk than the server works.
+const SLOW: Duration = Duration::from_micros(2_500);
+
 /// How large batches are, and how many.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::exhaustive_structs, reason = "each store states all of them")]
@@ -36,6 +39,8 @@ pub struct Sizes {
     pub many: usize,
     /// Whether acquires and releases go in one batch. Renewals never wait for either.
     pub are_mixed: bool,
+    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two.
+    pub share_a_disk: bool,
 }
 
 /// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
@@ -214,6 +219,11 @@ impl<S: Server> Shared<S> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether batches wait for the disk rather than for the work of the server.
+    fn is_slow(&self, queue: &Queue) -> bool {
+        self.sizes.share_a_disk && queue.took >= SLOW
+    }
+
     /// Another sender, if one is needed.
     fn next_sender(self: &Arc<Self>, queue: &mut Queue) -> Option<Sender<S>> {
         let waiting = queue.waiting.len();
@@ -221,8 +231,8 @@ impl<S: Server> Shared<S> {
             0 => waiting > 0,
             running => {
                 // Those that are about to send leave less.
-                let most = self.sizes.many * (1 + queue.about_to_send());
-                running < self.sizes.lanes && waiting > most
+                let leaving = if self.is_slow(queue) { running - queue.under_way() } else { 0 };
+                running < self.sizes.lanes && waiting > self.sizes.many * (1 + leaving)
             }
         };
         (is_needed && queue.lanes.len() <= self.sizes.lanes).then(|| Sender::new(self, queue))

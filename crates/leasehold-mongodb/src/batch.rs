@@ -23,7 +23,8 @@ use crate::record::{integer, milliseconds};
 use crate::shapes::Shape;
 
 /// While the members of the replica set pass on one batch, the primary works on another.
-const SIZES: Sizes = Sizes { most: 1_250, lanes: 2, many: 8, are_mixed: false };
+const SIZES: Sizes =
+    Sizes { most: 1_250, lanes: 2, many: 8, are_mixed: false, share_a_disk: false };
 
 /// So long may a busy server take for each request of a batch, without a wait for a document.
 const EACH: Duration = Duration::from_micros(500);

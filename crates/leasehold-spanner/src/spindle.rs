@@ -100,7 +100,13 @@ impl SpindleConfig {
         let statements = Arc::new(self.statements()?);
         let client = Arc::new(self.spanner.open().await?);
         let random = LeaseId::mint()?.to_bytes().first().copied();
-        let sizes = Sizes { most: 1, lanes: self.spanner.places(), many: 0, are_mixed: false };
+        let sizes = Sizes {
+            most: 1,
+            lanes: self.spanner.places(),
+            many: 0,
+            are_mixed: false,
+            share_a_disk: false,
+        };
         let inner = Arc::new(Inner {
             client,
             statements,

@@ -49,7 +49,13 @@ impl SpannerConfig {
         let failed = |e: Error| e.with_context(NAME, "connect");
         let sql = Arc::new(Sql::new(self.table_name().map_err(failed)?, self.clock));
         let client = Arc::new(self.open().await.map_err(failed)?);
-        let sizes = Sizes { most: 200, lanes: self.places().min(4), many: 8, are_mixed: false };
+        let sizes = Sizes {
+            most: 200,
+            lanes: self.places().min(4),
+            many: 8,
+            are_mixed: false,
+            share_a_disk: false,
+        };
         let transactions = Transactions { client: Arc::clone(&client), sql: Arc::clone(&sql) };
         let batches = Batches::new(Arc::new(transactions), sizes, client.timeout);
         let purged_to = Mutex::default();

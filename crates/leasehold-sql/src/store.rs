@@ -68,7 +68,7 @@ impl<D: Dialect> SqlStore<D> {
         let are_mixed = dialect.mixes();
         let batches = Batches::new(
             Arc::new(Reserved(Arc::clone(&dialect))),
-            Sizes { most: MOST, lanes, many: MANY, are_mixed },
+            Sizes { most: MOST, lanes, many: MANY, are_mixed, share_a_disk: true },
             timeout,
         );
         Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))

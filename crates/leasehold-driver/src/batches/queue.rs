@@ -16,6 +16,8 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Waiting>,
     /// The tasks that send them, by their numbers.
     pub(super) lanes: BTreeMap<u64, Lane>,
+    /// How long the last batch took.
+    pub(super) took: Duration,
     /// The last number of a task or a request.
     last: u64,
 }
@@ -76,10 +78,10 @@ impl Queue {
         self.lanes.values().filter(|lane| !lane.is_passed).count()
     }
 
-    /// How many of them have nothing under way, so that they send what waits next.
-    pub(super) fn about_to_send(&self) -> usize {
+    /// How many of them have a batch under way; the others send what waits next.
+    pub(super) fn under_way(&self) -> usize {
         let lanes = self.lanes.values();
-        lanes.filter(|lane| !lane.is_passed && lane.batch.is_empty()).count()
+        lanes.filter(|lane| !lane.is_passed && !lane.batch.is_empty()).count()
     }
 
     /// Whether a request waits for the answer to one of its key.

@@ -68,8 +68,10 @@ impl<S: Server> Sender<S> {
             return ControlFlow::Break(());
         };
         let answered = requests.keys().count();
+        let took = now().saturating_duration_since(began);
         let entered = {
             let mut queue = self.shared.queue();
+            queue.took = took;
             if let Some(lane) = queue.lanes.get_mut(&self.number) {
                 lane.batch.clear();
             }
@@ -77,7 +79,6 @@ impl<S: Server> Sender<S> {
         };
         batch.answer(outcomes);
         if answered > 1 {
-            let took = now().saturating_duration_since(began);
             self.let_enter(entered + answered as u64, (took / SHARE).min(LONGEST)).await;
         }
         ControlFlow::Continue(())
@@ -101,9 +102,11 @@ impl<S: Server> Sender<S> {
     fn next(&self) -> Option<Batch> {
         let (batch, other) = {
             let mut queue = self.shared.queue();
-            let Sizes { most, lanes, many, are_mixed } = self.shared.sizes;
-            if queue.lanes.get(&self.number)?.is_passed && queue.running() >= lanes {
-                // Others have taken its place.
+            let Sizes { most, lanes, many, are_mixed, .. } = self.shared.sizes;
+            let is_passed = queue.lanes.get(&self.number)?.is_passed;
+            let others_took_its_place = is_passed && queue.running() >= lanes;
+            let is_small = queue.waiting.len() <= many && queue.under_way() > 0;
+            if others_took_its_place || (is_small && self.shared.is_slow(&queue)) {
                 queue.lanes.remove(&self.number);
                 return None;
             }

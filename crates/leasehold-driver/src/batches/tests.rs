@@ -217,7 +217,8 @@ fn batches_with(most: usize, lanes: usize, timeout: Duration) -> Batches<Fake> {
         retired: AtomicUsize::new(0),
     };
     let (lanes, timeout) = (fake.lanes, fake.timeout);
-    Batches::new(Arc::new(fake), Sizes { most, lanes, many: MANY, are_mixed: true }, timeout)
+    let sizes = Sizes { most, lanes, many: MANY, are_mixed: true, share_a_disk: true };
+    Batches::new(Arc::new(fake), sizes, timeout)
 }
 
 /// Sends these, in this order.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 
 use super::*;
 
@@ -85,9 +85,13 @@ async fn third_batch() -> String {
 }
 
 async fn until_sent(batches: &Batches<Fake>, count: usize) {
-    while sent(batches).len() < count {
+    for _ in 0..1_000_000 {
+        if sent(batches).len() >= count {
+            return;
+        }
         tokio::task::yield_now().await;
     }
+    panic!("{:?}", sent(batches));
 }
 
 #[tokio::test]
@@ -126,26 +130,78 @@ async fn few_that_wait_are_sent_in_one_batch_at_a_time() {
 }
 
 /// A second batch would be small, and wait for the disk as long.
-#[tokio::test]
-async fn callers_that_come_again_stay_in_one_batch_with_those_that_wait() {
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_again_stay_in_one_batch_if_the_last_one_took_long() {
+    let (lengths, lanes) = sent_after(Duration::from_millis(3)).await;
+    assert_eq!((lengths, lanes), (vec![1, MANY, MANY + MANY / 2], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_again_get_a_second_batch_if_the_last_one_was_quick() {
+    assert_eq!(sent_after(Duration::from_millis(2)).await.1, 2);
+}
+
+/// How many are sent each time if the first batches take so long, and the most batches under way.
+async fn sent_after(took: Duration) -> (Vec<usize>, usize) {
     let batches = batches_of(1_000, 2);
+    let let_through = async || {
+        tokio::time::advance(took).await;
+        batches.0.server.let_through.add_permits(1);
+    };
     let names: Vec<_> = (0..MANY).map(|n| format!("again{n}")).collect();
     let mut calls = enter(&batches, [request_of("first")]).await;
     calls.extend(enter(&batches, names.iter().map(|name| request_of(name))).await);
-    batches.0.server.let_through.add_permits(1);
+    let_through().await;
     calls.remove(0).await.unwrap().unwrap();
     until_sent(&batches, 2).await;
     let waits = enter(&batches, (0..MANY / 2).map(|n| request_of(&format!("waits{n}")))).await;
+    let_through().await;
     let again = calls.into_iter().zip(&names).map(async |(call, name)| {
         call.await.unwrap().unwrap();
         let next = request("release", name, 1)(&batches);
-        assert_eq!(batches.0.queue().lanes.len(), 1);
-        next.await.unwrap().unwrap()
+        let lanes = batches.0.queue().lanes.len();
+        next.await.unwrap().unwrap();
+        lanes
     });
-    batches.0.server.let_through.add_permits(100);
-    join(join_all(again), join_all(waits)).await;
+    let others = async {
+        until_sent(&batches, 3).await;
+        batches.0.server.let_through.add_permits(100);
+    };
+    let (lanes, ..) = join3(join_all(again), join_all(waits), others).await;
     let sent = batches.0.server.sent.lock().unwrap();
-    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1, MANY, MANY + MANY / 2]);
+    (sent.iter().map(Vec::len).collect(), lanes.into_iter().max().unwrap())
+}
+
+/// Else each of the two would wait for the other, for ever.
+#[tokio::test(start_paused = true)]
+async fn two_small_batches_that_take_long_become_one() {
+    let batches = batches_of(1_000, 2);
+    let names: Vec<_> = (0..3 * MANY).map(|n| format!("k{n:03}")).collect();
+    let turns = batches.enter(names.iter().map(|name| sent_by(acquire(name, 0))));
+    until_sent(&batches, 2).await;
+    tokio::time::advance(Duration::from_millis(3)).await;
+    let again = turns.enumerate().map(async |(at, mut turn)| {
+        let answered = turn.outcome().await;
+        assert!(matches!(answered, Outcome::Done(Ok(_))));
+        // Half of each batch.
+        if at % MANY < MANY / 2 {
+            request("release", &names[at], 1)(&batches).await.unwrap().unwrap();
+        }
+    });
+    let others = async {
+        batches.0.server.let_through.add_permits(1);
+        // Those of the first are too few for a batch beside the second.
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            if batches.0.queue().lanes.len() == 1 {
+                break;
+            }
+        }
+        batches.0.server.let_through.add_permits(100);
+    };
+    join(join_all(again), others).await;
+    let sent = batches.0.server.sent.lock().unwrap();
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [60, 60, 60]);
 }
 
 #[tokio::test]
