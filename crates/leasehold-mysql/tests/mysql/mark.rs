@@ -37,9 +37,17 @@ async fn a_token_is_above_those_of_leases_that_came_and_went_meanwhile() {
             }
             false => None,
         };
-        let taken = in_time(server.rows(call)).await;
+        let taken = in_time(async {
+            loop {
+                // Without a row if it had to wait, as on a busy machine: it is then for the caller to send alone.
+                let taken = server.rows(call).await;
+                if !taken.is_empty() {
+                    return taken;
+                }
+            }
+        });
+        let taken = taken.await;
         drop(other);
-        assert!(!taken.is_empty());
         let mark = mark(&server).await;
         for row in taken {
             let token: u64 = row.get("o_token").unwrap();
