@@ -37,16 +37,13 @@ async fn a_token_is_above_those_of_leases_that_came_and_went_meanwhile() {
             }
             false => None,
         };
-        let taken = in_time(async {
-            loop {
-                // Without a row if it had to wait, as on a busy machine: it is then for the caller to send alone.
-                let taken = server.rows(call).await;
-                if !taken.is_empty() {
-                    return taken;
-                }
-            }
-        });
-        let taken = taken.await;
+        let mut taken = Vec::new();
+        until(async || {
+            // Without a row if it had to wait, as on a busy machine: it is then for the caller to send alone.
+            taken = server.rows(call).await;
+            !taken.is_empty()
+        })
+        .await;
         drop(other);
         let mark = mark(&server).await;
         for row in taken {
