@@ -3,6 +3,7 @@
 pub(crate) mod peers;
 pub(crate) mod raw;
 
+mod drain;
 mod handover;
 mod holders;
 mod pairs;
@@ -16,6 +17,8 @@ use leasehold_conformance::{Fault, Proxy};
 
 use crate::measure;
 use leasehold_testkit::redis::Server;
+
+pub(crate) use drain::child;
 
 /// Measures these parts, or all.
 pub(crate) async fn run(parts: &[&str]) -> Result<()> {
@@ -40,6 +43,9 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     }
     if wanted("handover") {
         handover::run().await?;
+    }
+    if wanted("drain") {
+        drain::run().await?;
     }
     if wanted("waiting") {
         waiting::run().await?;

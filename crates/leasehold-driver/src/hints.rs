@@ -23,10 +23,19 @@ const PENDING: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Hinter(mpsc::Sender<Hint>);
 
+/// What a subscription learns of a key.
 #[derive(Debug)]
 struct Hint {
     key: Key,
-    within: Duration,
+    event: Event,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// It may be free: to be hinted at a random moment within this time.
+    Free(Duration),
+    /// It was taken, for this long.
+    Taken(Duration),
 }
 
 impl Hinter {
@@ -41,8 +50,17 @@ impl Hinter {
     /// Hints that `key` may be free, at a random moment within this time: of many waiters that receive it one can have it, so they try
     /// one after the other.
     pub fn hint(&self, key: &Key, within: Duration) {
+        self.tell(key, Event::Free(within));
+    }
+
+    /// Puts off a hint for `key` that has not reached the waiter by this term: another waiter took the key for so long.
+    pub fn taken(&self, key: &Key, term: Duration) {
+        self.tell(key, Event::Taken(term));
+    }
+
+    fn tell(&self, key: &Key, event: Event) {
         // It has unread hints, or is about to leave.
-        drop(self.0.try_send(Hint { key: key.clone(), within }));
+        drop(self.0.try_send(Hint { key: key.clone(), event }));
     }
 }
 
@@ -63,18 +81,45 @@ struct Later {
     runtime: runtime::Id,
 }
 
+impl Later {
+    /// If it is a hint for `key`: until it has been taken for this term; `None` if that never ends.
+    fn put_off_further(
+        mut self,
+        key: &Key,
+        term: Duration,
+        here: Option<runtime::Id>,
+    ) -> Option<Self> {
+        if self.key == *key && here == Some(self.runtime) {
+            let until = self.pause.deadline().checked_add(term)?;
+            self.pause.as_mut().reset(until);
+        }
+        Some(self)
+    }
+}
+
 impl Stream for Hints {
     type Item = Key;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Key>> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
         while let Poll::Ready(received) = self.hints.poll_recv(context) {
-            let Some(Hint { key, within }) = received else { return Poll::Ready(None) };
+            let Some(Hint { key, event }) = received else { return Poll::Ready(None) };
+            let within = match event {
+                Event::Free(within) => within,
+                Event::Taken(term) => {
+                    let later = self.later.take();
+                    self.later = later.and_then(|later| later.put_off_further(&key, term, here));
+                    continue;
+                }
+            };
             match (put_off(&mut self.random, within), here) {
-                // A waiter that is already waiting does not wait longer for another hint.
                 (Some(pause), Some(runtime)) => {
-                    let pause = || Box::pin(tokio::time::sleep(pause));
-                    self.later.get_or_insert_with(|| Later { key, pause: pause(), runtime });
+                    let pause = Box::pin(tokio::time::sleep(pause));
+                    // A waiter that is already waiting does not wait longer for another hint.
+                    let is_sooner = |later: &Later| later.pause.deadline() <= pause.deadline();
+                    if !self.later.as_ref().is_some_and(is_sooner) {
+                        self.later = Some(Later { key, pause, runtime });
+                    }
                 }
                 _ => {
                     self.later = None;
@@ -112,7 +157,48 @@ impl fmt::Debug for Hints {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::time::Instant;
+
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hint_comes_after_the_term_of_another_waiter() {
+        let [key, other] = ["k", "other"].map(|key| Key::new(key).unwrap());
+        let (hinter, mut wakeups) = Hinter::new(|| {});
+        let started = Instant::now();
+        let is_put_off = async |wakeups: &mut Wakeups| loop {
+            hinter.hint(&key, SECOND);
+            // The random delay may be zero.
+            if wakeups.next().now_or_never().is_none() {
+                break;
+            }
+        };
+        is_put_off(&mut wakeups).await;
+        hinter.taken(&other, 30 * SECOND);
+        assert_eq!(wakeups.next().await, key);
+        assert!(started.elapsed() <= 2 * SECOND, "another key was taken");
+
+        is_put_off(&mut wakeups).await;
+        hinter.taken(&key, 30 * SECOND);
+        assert_eq!(wakeups.next().await, key);
+        assert!(started.elapsed() > 30 * SECOND);
+
+        is_put_off(&mut wakeups).await;
+        hinter.taken(&key, 30 * SECOND);
+        assert!(wakeups.next().now_or_never().is_none());
+        hinter.hint(&key, SECOND);
+        assert_eq!(wakeups.next().await, key, "it is free before the end of the term");
+        assert!(started.elapsed() < 40 * SECOND);
+
+        is_put_off(&mut wakeups).await;
+        hinter.taken(&key, Duration::MAX);
+        assert!(wakeups.next().now_or_never().is_none());
+        hinter.hint(&key, Duration::ZERO);
+        assert_eq!(wakeups.next().await, key, "it is free before the end of a term without end");
+    }
 
     #[test]
     fn waiters_with_a_hint_try_one_after_the_other() {

@@ -13,7 +13,15 @@ use crate::hints::Hinter;
 #[derive(Debug, Default)]
 pub struct Listeners(Mutex<ByName>);
 
-type ByName = HashMap<String, Vec<Listener>>;
+type ByName = HashMap<String, Named>;
+
+/// The listeners of one name.
+#[derive(Debug, Default)]
+struct Named {
+    listeners: Vec<Listener>,
+    /// Within which time they got the last hint.
+    within: Duration,
+}
 
 /// A subscription that waits for hints about one of its keys.
 #[derive(Debug)]
@@ -79,25 +87,40 @@ impl Listeners {
 
     /// Hints to the listeners of `name` that their keys may be free, each at a random moment within this time.
     pub fn hint(&self, name: &str, within: Duration) {
-        hint(self.by_name().get(name).into_iter().flatten(), within);
+        if let Some(named) = self.by_name().get_mut(name) {
+            named.within = within;
+            named.hint(within);
+        }
     }
 
     /// Hints at once to the listeners of these names: anything may have happened.
     pub fn hint_at_once(&self, names: &[String]) {
         let by_name = self.by_name();
-        hint(names.iter().filter_map(|name| by_name.get(name)).flatten(), Duration::ZERO);
+        names.iter().filter_map(|name| by_name.get(name)).for_each(|of| of.hint(Duration::ZERO));
+    }
+
+    /// Within which time the listeners of `name` got the last hint; zero if it has none.
+    pub fn hinted_within(&self, name: &str) -> Duration {
+        self.by_name().get(name).map_or(Duration::ZERO, |named| named.within)
+    }
+
+    /// Puts off what has not reached the listeners of `name` by this term, for which their keys were taken.
+    pub fn taken(&self, name: &str, term: Duration) {
+        for listener in self.by_name().get(name).iter().flat_map(|named| &named.listeners) {
+            listener.hinter.taken(&listener.key, term);
+        }
     }
 
     /// Adds listeners to `name`.
     pub fn add(&self, name: &str, listeners: Vec<Listener>) {
         if !listeners.is_empty() {
-            self.by_name().entry(name.to_owned()).or_default().extend(listeners);
+            self.by_name().entry(name.to_owned()).or_default().listeners.extend(listeners);
         }
     }
 
     /// Removes the listeners of `name`, which listen elsewhere from now on.
     pub fn take(&self, name: &str) -> Vec<Listener> {
-        self.by_name().remove(name).unwrap_or_default()
+        self.by_name().remove(name).unwrap_or_default().listeners
     }
 
     /// Removes the listeners of a subscription, and returns the names that have none any more.
@@ -105,7 +128,7 @@ impl Listeners {
         let mut by_name = self.by_name();
         let mut left = Vec::new();
         for name in names {
-            if let Some(listeners) = by_name.get_mut(name) {
+            if let Some(Named { listeners, .. }) = by_name.get_mut(name) {
                 listeners.retain(|listener| listener.subscription != subscription);
                 if listeners.is_empty() {
                     by_name.remove(name);
@@ -117,6 +140,8 @@ impl Listeners {
     }
 }
 
-fn hint<'a>(listeners: impl Iterator<Item = &'a Listener>, within: Duration) {
-    listeners.for_each(|listener| listener.hinter.hint(&listener.key, within));
+impl Named {
+    fn hint(&self, within: Duration) {
+        self.listeners.iter().for_each(|listener| listener.hinter.hint(&listener.key, within));
+    }
 }

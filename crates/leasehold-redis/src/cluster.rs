@@ -229,6 +229,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether those who listen to this channel try one after the other.
+    pub(crate) fn is_crowded(&self, channel: &str) -> bool {
+        self.0.state().nodes.values().any(|node| node.subscriber.is_crowded(channel))
+    }
+
     /// Removes the listener of this number from these channels.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
         // Holding the state keeps listeners from moving between nodes meanwhile.

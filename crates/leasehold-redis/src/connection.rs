@@ -5,7 +5,7 @@ pub(crate) mod fit;
 mod open;
 mod order;
 pub(crate) mod script;
-mod subscriber;
+pub(crate) mod subscriber;
 
 use std::collections::HashSet;
 use std::fmt;

@@ -149,6 +149,14 @@ impl Servers {
         }
     }
 
+    /// Whether those who listen to this channel try one after the other.
+    pub(crate) fn is_crowded(&self, channel: &str) -> bool {
+        match self {
+            Self::One(server) => server.is_crowded(channel),
+            Self::Cluster(cluster) => cluster.is_crowded(channel),
+        }
+    }
+
     /// Removes the listener of this number from these channels.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
         match self {

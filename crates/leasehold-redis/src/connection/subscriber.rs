@@ -16,12 +16,21 @@ use crate::{scripts, trace};
 
 /// The limits of the pauses after which a connection on which anyone listens is tried.
 const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
-/// How far apart those who get the same message try, on average.
+/// How far apart those who get the same message try, on average, if they are up to `FEW`; more of them wait longer in
+/// proportion, for it takes longer until the last one has the next message.
 const EACH: Duration = Duration::from_micros(250);
+const FEW: u32 = 32;
+/// Those who are hinted within this time do not try one after the other.
+const AT_ONCE: Duration = Duration::from_millis(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connections {
+    /// Whether the last message of this channel made its listeners try one after the other.
+    pub(crate) fn is_crowded(&self, channel: &str) -> bool {
+        self.0.listeners.hinted_within(channel) > AT_ONCE
+    }
+
     /// Subscribes to these channels and waits for the server's confirmation.
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
         let send = move |mut connected: Connected| async move {
@@ -81,11 +90,22 @@ impl Connections {
     }
 }
 
-/// Passes on a message of the server: a channel, and how many connections get the message.
+/// How the message begins that a key was taken; its term in milliseconds follows.
+pub(crate) const TAKEN: &str = "taken ";
+
+/// Passes on a message of the server: a channel, and how many connections get the message, or for how long the key was taken.
 pub(super) fn hint(listeners: &Listeners, message: &[Value]) {
     let Some(channel) = channel_of(message) else { return };
-    let count = message.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
-    listeners.hint(channel, EACH.saturating_mul(count));
+    let text = message.get(1).and_then(text_of).unwrap_or_default();
+    match text.strip_prefix(TAKEN).and_then(|term| term.parse().ok()) {
+        Some(term) => listeners.taken(channel, Duration::from_millis(term)),
+        None => listeners.hint(channel, within(text.parse().unwrap_or(1))),
+    }
+}
+
+/// Within which time this many try one after the other.
+fn within(count: u32) -> Duration {
+    EACH.saturating_mul(count).saturating_mul(count.max(FEW)) / FEW
 }
 
 /// The channel of a message.

@@ -2,6 +2,7 @@ use leasehold_core::term::micros_up;
 use leasehold_core::{AcquireReply, AcquireRequest, Mode, Result};
 
 use crate::connection::exchange::Request;
+use crate::connection::subscriber::TAKEN;
 use crate::inner::Inner;
 use crate::{scripts, text};
 
@@ -20,7 +21,11 @@ impl Inner {
         if is_simple && self.grants_at_once() && micros > 0 && micros.is_multiple_of(1_000) {
             let term = micros / 1_000;
             let remembered = term.saturating_add(1 + REMEMBERED);
-            let arguments = [request.id().into(), term.into(), remembered.into(), note.into()];
+            let mut arguments = Vec::with_capacity(5);
+            arguments.extend([request.id().into(), term.into(), remembered.into(), note.into()]);
+            if names.iter().any(|name| self.servers.is_crowded(name.metadata())) {
+                arguments.push(format!("{TAKEN}{term}").into());
+            }
             let reply = self.run(&scripts::ACQUIRE, &names, &arguments, &sent).await?;
             return self.reader().acquired(request, reply);
         }

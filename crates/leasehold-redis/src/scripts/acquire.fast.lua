@@ -1,7 +1,8 @@
 -- An exclusive lease of one key of which nothing is known needs no more than this. KEYS: plain key, book, the mark of all
--- tokens. ARGV: id, term in ms, for how many ms its record stays, note. The reply is the token.
+-- tokens. ARGV: id, term in ms, for how many ms its record stays, note, and what is published if it is granted (none is
+-- nothing). The reply is the token.
 local call, keys, args = redis.call, KEYS, ARGV
-if #args == 4 and call('EXISTS', keys[1], keys[2]) == 0 then
+if #args < 6 and call('EXISTS', keys[1], keys[2]) == 0 then
   local id, clock, mark = args[1], call('TIME'), call('GET', keys[3])
   local micros = clock[2]
   if #micros < 6 then micros = string.sub('00000' .. micros, -6) end
@@ -19,6 +20,7 @@ if #args == 4 and call('EXISTS', keys[1], keys[2]) == 0 then
       call('SET', keys[2], record, 'PXAT', ends + 3600000)
       call('SET', keys[1], id, 'PXAT', ends - 1)
     end
+    if args[5] then redis.pcall('SPUBLISH', keys[2], args[5]) end
     return token
   end
 end

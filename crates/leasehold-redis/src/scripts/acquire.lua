@@ -1,7 +1,7 @@
 -- KEYS: plain key and book of each claim, then the mark of all tokens. ARGV: id, term in µs, note, quarantine in ms or
 -- 'durable' or '', whether a promoted replica is refused (1 or 0), then mode and limit (0 is none) of each claim; or the
--- four of the short form.
-if #args == 4 then args = {args[1], args[2] * 1000, args[4], '', '0', 'x', '0'} end
+-- short form.
+if #args < 6 then args = {args[1], args[2] * 1000, args[4], '', '0', 'x', '0'} end
 local id, term, note = args[1], tonumber(args[2]), args[3]
 
 -- Why the server grants nothing: what it had granted before, it may have forgotten or may forget.

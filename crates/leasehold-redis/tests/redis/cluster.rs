@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     AcquireRequest, Claims, Effect, ErrorKind, EvictRequest, Filter, Level, ListRequest, Mode,
@@ -97,6 +98,29 @@ async fn a_release_wakes_waiters_at_every_master() {
         assert!(matches!(only(released.leases), ReleaseOutcome::Released));
         // Each new connection counts as a hint for all keys.
         in_time(async { while wakeups.next().await != key(&name) {} }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_many_waited_for_is_told_at_its_master() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
+    let node = &cluster.nodes[Cluster::first_owner(slot.try_into().unwrap())];
+    let mut wakeups = store.subscribe(&[key("job")]).await.unwrap();
+    // What came with the connection.
+    until(async || wakeups.next().now_or_never().is_none()).await;
+    for (count, calls) in [("4", 1), ("5", 2)] {
+        node.ask(&["CONFIG", "RESETSTAT"]).await.unwrap();
+        node.ask(&["SPUBLISH", "lh:lock:{job}:job", count]).await.unwrap();
+        in_time(wakeups.next()).await;
+        let acquired = store.acquire(&acquire("job", count, Mode::Exclusive)).await;
+        granted(acquired);
+        let statistics = node.text(&["INFO", "commandstats"]).await.unwrap();
+        let counted = format!("cmdstat_spublish:calls={calls},");
+        assert!(statistics.contains(&counted), "{statistics}");
+        store.release(&release("job", count)).await.unwrap();
+        in_time(wakeups.next()).await;
     }
 }
 

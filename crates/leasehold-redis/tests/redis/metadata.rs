@@ -134,17 +134,42 @@ async fn what_is_older_goes_with_the_next_renewal_of_another_holder() {
     assert_eq!(fields, ["=a", "=recent", "mark"]);
 }
 
+/// The messages of a shard channel.
+struct Channel {
+    messages: mpsc::UnboundedReceiver<PushInfo>,
+    _connection: redis::aio::MultiplexedConnection,
+}
+
+impl Channel {
+    async fn of(server: &Server, name: &str) -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new().set_push_sender(sender);
+        let info = server.url().into_connection_info().unwrap();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connecting.await.unwrap();
+        redis::cmd("SSUBSCRIBE").arg(name).exec_async(&mut connection).await.unwrap();
+        Self { messages, _connection: connection }
+    }
+
+    async fn next(&mut self) -> String {
+        loop {
+            let PushInfo { kind, data } = in_time(self.messages.recv()).await.unwrap();
+            if kind == PushKind::SMessage {
+                let data = redis::Value::Array(data);
+                let (_, message): (String, String) = redis::from_redis_value(data).unwrap();
+                return message;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_hint_has_the_number_of_subscribed_connections() {
     let server = Server::start(&[]).await.unwrap();
     let (holder, waiter) = (server.store().await, server.store().await);
-    let (sender, mut told) = mpsc::unbounded_channel();
-    let config = AsyncConnectionConfig::new().set_push_sender(sender);
-    let info = server.url().into_connection_info().unwrap();
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
-    let mut raw = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
-    redis::cmd("SSUBSCRIBE").arg("lh:lock:{k}:k").exec_async(&mut raw).await.unwrap();
+    let mut channel = Channel::of(&server, "lh:lock:{k}:k").await;
     for (waits, subscribers) in [(0, 1), (2, 2), (0, 1)] {
         let mut waiting = Vec::new();
         for _ in 0..waits {
@@ -154,16 +179,28 @@ async fn a_hint_has_the_number_of_subscribed_connections() {
         until(async || server.subscribers("lh:lock:{k}:k").await == subscribers).await;
         granted(holder.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         holder.release(&release("k", "a")).await.unwrap();
-        let published = async {
-            loop {
-                let PushInfo { kind, data } = told.recv().await.unwrap();
-                if kind == PushKind::SMessage {
-                    let data = redis::Value::Array(data);
-                    let (_, message): (String, String) = redis::from_redis_value(data).unwrap();
-                    break message;
-                }
-            }
-        };
-        assert_eq!(in_time(published).await, subscribers.to_string());
+        assert_eq!(channel.next().await, subscribers.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_many_waited_for_is_told_to_those_who_wait() {
+    let server = Server::start(&[]).await.unwrap();
+    let (waiter, other) = (server.store().await, server.store().await);
+    let mut wakeups = waiter.subscribe(&[key("k")]).await.unwrap();
+    let mut channel = Channel::of(&server, "lh:lock:{k}:k").await;
+    for (store, count, tells) in
+        [(&waiter, "4", false), (&waiter, "5", true), (&other, "5", false), (&waiter, "5", true)]
+    {
+        server.ask(&["SPUBLISH", "lh:lock:{k}:k", count]).await.unwrap();
+        assert_eq!(channel.next().await, count);
+        in_time(wakeups.next()).await;
+        granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        if tells {
+            assert_eq!(channel.next().await, format!("taken {}", LONG.as_millis()));
+        }
+        store.release(&release("k", "a")).await.unwrap();
+        assert_eq!(channel.next().await, "2");
+        in_time(wakeups.next()).await;
     }
 }
