@@ -165,6 +165,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "the paused clock of the timers")]
     async fn a_hint_comes_after_the_term_of_another_waiter() {
         let [key, other] = ["k", "other"].map(|key| Key::new(key).unwrap());
         let (hinter, mut wakeups) = Hinter::new(|| {});
