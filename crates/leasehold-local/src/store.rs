@@ -74,7 +74,7 @@ impl LocalStore {
         decide: impl FnOnce(&StoreTable) -> Result<T>,
     ) -> Result<T> {
         let decided = async { decide(&self.0) };
-        self.capabilities().carry_out(operation, request, decided).await
+        self.capabilities().carry_out(operation, request, || decided).await
     }
 }
 

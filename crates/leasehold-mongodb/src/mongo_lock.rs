@@ -47,7 +47,7 @@ impl MongodbStore {
     pub async fn status(&self, filter: &StatusFilter) -> Result<Vec<LockStatus>> {
         let (inner, filter) = (self.inner(), filter.clone());
         let listed = outliving(async move { inner.status(&filter).await });
-        self.capabilities().carry_out("status", &(), listed).await
+        self.capabilities().carry_out("status", &(), || listed).await
     }
 
     /// Removes all locks with this id, live or not, newest first, as mongo-lock's `Unlock` does.
@@ -102,7 +102,7 @@ impl MongodbStore {
         change: impl Future<Output = LockChanges> + Send + 'static,
     ) -> LockChanges {
         let changed = outliving(async move { Ok(change.await) });
-        match self.capabilities().carry_out(operation, &(), changed).await {
+        match self.capabilities().carry_out(operation, &(), || changed).await {
             Ok(LockChanges { locks, error }) => {
                 let name = self.capabilities().name;
                 LockChanges { locks, error: error.map(|error| error.with_context(name, operation)) }

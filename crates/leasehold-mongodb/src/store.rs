@@ -77,7 +77,7 @@ impl Store for MongodbStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.inner.check()).await
+        self.capabilities().carry_out("check", &(), || self.0.inner.check()).await
     }
 
     /// Creates the collection and mongo-lock's indexes.
@@ -85,30 +85,30 @@ impl Store for MongodbStore {
         let commands = self.0.inner.commands.clone();
         let until = commands.deadline();
         let prepared = outliving(async move { schema::prepare(&commands, until).await });
-        self.capabilities().carry_out("prepare", &(), prepared).await
+        self.capabilities().carry_out("prepare", &(), || prepared).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().carry_out("release", request, self.0.release(request)).await
+        self.capabilities().carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.inner.list(request)).await
+        self.capabilities().carry_out("list", request, || self.0.inner.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.inner.evict(request)).await
+        self.capabilities().carry_out("evict", request, || self.0.inner.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.capabilities().carry_out("subscribe", &(), self.0.inner.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), || self.0.inner.subscribe(keys)).await
     }
 }

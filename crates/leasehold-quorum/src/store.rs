@@ -89,35 +89,35 @@ impl Store for QuorumStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.0.can.carry_out("check", &(), self.0.check()).await
+        self.0.can.carry_out("check", &(), || self.0.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.0.can.carry_out("prepare", &(), self.0.prepare()).await
+        self.0.can.carry_out("prepare", &(), || self.0.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.0.can.carry_out("acquire", request, self.0.acquire(request)).await
+        self.0.can.carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.0.can.carry_out("renew", request, self.0.renew(request)).await
+        self.0.can.carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.0.can.carry_out("release", request, self.0.release(request)).await
+        self.0.can.carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.0.can.carry_out("list", request, self.0.list(request)).await
+        self.0.can.carry_out("list", request, || self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.0.can.carry_out("evict", request, self.0.evict(request)).await
+        self.0.can.carry_out("evict", request, || self.0.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.0.can.carry_out("subscribe", &(), self.0.subscribe(keys)).await
+        self.0.can.carry_out("subscribe", &(), || self.0.subscribe(keys)).await
     }
 
     /// Waits for the nodes' answers, so that those that answer do not keep what was rolled back or released, and closes the

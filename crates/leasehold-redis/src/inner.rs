@@ -107,6 +107,16 @@ impl Inner {
         if let [entry] = entries {
             return act(vec![entry]).await;
         }
+        Box::pin(self.many_chunks(entries, names, act, failed)).await
+    }
+
+    async fn many_chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
+        &self,
+        entries: &'a [I],
+        names: impl Fn(&'a I) -> Result<Vec<Name>>,
+        act: impl Fn(Vec<&'a I>) -> F,
+        failed: impl Fn(Error) -> O,
+    ) -> Result<Vec<O>> {
         let (mut together, mut apart) = (BTreeMap::<_, Vec<Chunk>>::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
             match names(entry).and_then(|names| Ok((self.servers.slot(&names)?, names.len()))) {

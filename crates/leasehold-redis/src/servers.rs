@@ -88,7 +88,7 @@ impl Servers {
             }
             Self::Cluster(cluster) => {
                 let slot = self.slot(names)?;
-                cluster.run(script, slot, names, arguments, request).await
+                Box::pin(cluster.run(script, slot, names, arguments, request)).await
             }
         }
     }

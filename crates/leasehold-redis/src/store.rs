@@ -70,36 +70,36 @@ impl Store for RedisStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.servers.check()).await
+        self.capabilities().carry_out("check", &(), || self.0.servers.check()).await
     }
 
     /// Only connects; there is nothing to create.
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.servers.connect()).await
+        self.capabilities().carry_out("prepare", &(), || self.0.servers.connect()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().carry_out("release", request, self.0.release(request)).await
+        self.capabilities().carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, || self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, || self.0.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.capabilities().carry_out("subscribe", &(), self.0.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), || self.0.subscribe(keys)).await
     }
 
     /// The protocol requires no message at the end.

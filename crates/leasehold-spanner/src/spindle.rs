@@ -445,16 +445,16 @@ impl Store for SpindleStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.inner.check()).await
+        self.capabilities().carry_out("check", &(), || self.inner.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.inner.prepare()).await
+        self.capabilities().carry_out("prepare", &(), || self.inner.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         let acquired = async { self.send([request.clone()]).await.remove(0) };
-        self.capabilities().carry_out("acquire", request, acquired).await
+        self.capabilities().carry_out("acquire", request, || acquired).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
@@ -462,7 +462,7 @@ impl Store for SpindleStore {
             let outcomes = self.send(request.leases().iter().cloned()).await;
             each_or_worst(outcomes, RenewOutcome::Failed).map(RenewReply::new)
         };
-        self.capabilities().carry_out("renew", request, renewed).await
+        self.capabilities().carry_out("renew", request, || renewed).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
@@ -470,11 +470,11 @@ impl Store for SpindleStore {
             let outcomes = self.send(request.leases().iter().cloned()).await;
             each_or_worst(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
         };
-        self.capabilities().carry_out("release", request, released).await
+        self.capabilities().carry_out("release", request, || released).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.inner.list(request)).await
+        self.capabilities().carry_out("list", request, || self.inner.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
@@ -486,7 +486,7 @@ impl Store for SpindleStore {
                 EvictScope::Expired(filter) => self.inner.purge(filter, request.limit()).await,
             }
         };
-        self.capabilities().carry_out("evict", request, evicted).await
+        self.capabilities().carry_out("evict", request, || evicted).await
     }
 
     /// Spanner wakes nobody.

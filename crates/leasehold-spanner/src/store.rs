@@ -123,31 +123,31 @@ impl Store for SpannerStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.check()).await
+        self.capabilities().carry_out("check", &(), || self.0.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.prepare()).await
+        self.capabilities().carry_out("prepare", &(), || self.0.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().carry_out("release", request, self.0.release(request)).await
+        self.capabilities().carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, || self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, || self.0.evict(request)).await
     }
 
     /// Spanner wakes nobody.

@@ -84,36 +84,36 @@ impl<D: Dialect> Store for SqlStore<D> {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.dialect.check()).await
+        self.capabilities().carry_out("check", &(), || self.0.dialect.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.dialect.prepare()).await
+        self.capabilities().carry_out("prepare", &(), || self.0.dialect.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().carry_out("release", request, self.0.release(request)).await
+        self.capabilities().carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let listed = list::list(&*self.0.dialect, request);
-        self.capabilities().carry_out("list", request, listed).await
+        self.capabilities().carry_out("list", request, || listed).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, || self.0.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.capabilities().carry_out("subscribe", &(), self.0.dialect.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), || self.0.dialect.subscribe(keys)).await
     }
 
     /// Ends the connections that are the store's own, as the protocol requires; those of a caller's pool stay there.

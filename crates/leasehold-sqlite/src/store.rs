@@ -139,31 +139,31 @@ impl Store for SqliteStore {
     async fn check(&self) -> Result<Health> {
         let memory = format!("sqlite::memory:{:p}", Arc::as_ptr(&self.0));
         let checked = self.0.run(move |database, limit| health::check(database, limit, &memory));
-        self.capabilities().carry_out("check", &(), checked).await
+        self.capabilities().carry_out("check", &(), || checked).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.capabilities().carry_out("prepare", &(), self.0.run(Database::prepare)).await
+        self.capabilities().carry_out("prepare", &(), || self.0.run(Database::prepare)).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, || self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, || self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().carry_out("release", request, self.0.release(request)).await
+        self.capabilities().carry_out("release", request, || self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, || self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, || self.0.evict(request)).await
     }
 
     /// Hints from a thread that watches the file as long as anybody waits; none in memory.
@@ -172,7 +172,7 @@ impl Store for SqliteStore {
             return Ok(wakeups);
         }
         let view = self.0.run(|database, _| database.view());
-        let view = self.capabilities().carry_out("subscribe", &(), view).await?;
+        let view = self.capabilities().carry_out("subscribe", &(), || view).await?;
         let wakeups = view.and_then(|view| self.0.watch.listen(keys, Some(view)));
         Ok(wakeups.unwrap_or_else(Wakeups::none))
     }

@@ -150,9 +150,9 @@ fn an_error_names_the_store_and_the_operation() {
     now(memory.acquire(&acquire("w", Mode::Exclusive))).unwrap();
     let can = memory.capabilities();
     let fails = async { Err::<(), _>(Error::unexpected("no reply")) };
-    let error = now(can.carry_out("check", &(), fails)).unwrap_err();
+    let error = now(can.carry_out("check", &(), || fails)).unwrap_err();
     assert_eq!(error.to_string(), "memory check: no reply");
     let never = async { panic!("a request that is refused was carried out") };
-    let refused: Result<()> = now(can.carry_out("acquire", &acquire("w", Mode::SHARED), never));
+    let refused: Result<()> = now(can.carry_out("acquire", &acquire("w", Mode::SHARED), || never));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
 }

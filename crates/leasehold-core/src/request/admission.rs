@@ -24,19 +24,19 @@ impl Capabilities {
         request.check(self)
     }
 
-    /// Carries out a request that is [admitted](Self::admit). An error of `work` names the store and the operation. For
+    /// Does the `work` of a request that is [admitted](Self::admit). An error of it names the store and the operation. For
     /// stores; `&()` where an operation has no request.
     ///
     /// # Errors
     /// As [`admit`](Self::admit), and those of `work`.
-    pub async fn carry_out<T>(
+    pub async fn carry_out<T, F: Future<Output = Result<T>>>(
         &self,
         operation: &'static str,
         request: &impl Request,
-        work: impl Future<Output = Result<T>>,
+        work: impl FnOnce() -> F,
     ) -> Result<T> {
         self.admit(request)?;
-        work.await.map_err(|error| error.with_context(self.name, operation))
+        work().await.map_err(|error| error.with_context(self.name, operation))
     }
 
     pub(super) fn check_id(&self, id: &LeaseId) -> Result<()> {

@@ -69,7 +69,7 @@ impl<R: NeneRows> NeneTable<R> {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let work = async { outliving(work(Arc::clone(&self.0), request.clone())).await };
-        self.capabilities().carry_out(operation, request, work).await
+        self.capabilities().carry_out(operation, request, || work).await
     }
 }
 
@@ -86,12 +86,12 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.capabilities().carry_out("check", &(), self.0.rows.check()).await
+        self.capabilities().carry_out("check", &(), || self.0.rows.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
         self.capabilities()
-            .carry_out("prepare", &(), self.0.rows.prepare(&self.0.statements.create))
+            .carry_out("prepare", &(), || self.0.rows.prepare(&self.0.statements.create))
             .await
     }
 
@@ -121,7 +121,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().carry_out("list", request, self.0.list(request)).await
+        self.capabilities().carry_out("list", request, || self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {

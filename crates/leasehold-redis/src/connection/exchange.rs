@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::{Future, ready};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -76,13 +76,16 @@ impl Connections {
         let until = now() + limit;
         let mut was_sent = false;
         loop {
-            let ready = timeout_at(until, inner.ready(request, until)).await;
-            let mut sent =
-                ready.unwrap_or_else(|_| Err(inner.no_connection())).map_err(|error| {
+            let now = inner.current().and_then(|on| inner.enter(on, request, until));
+            let mut sent = match now {
+                Some(sent) => sent,
+                None => Box::pin(inner.ready(request, until)).await.map_err(|error| {
                     // The first time, on a connection that stalled, it may have acted.
                     if was_sent { error.with_effect(Effect::Unknown) } else { error }
-                })?;
-            match sent.answer(send(sent.connected.clone())).await {
+                })?,
+            };
+            let answer = pin!(send(sent.connected.clone()));
+            match sent.answer(answer).await {
                 Answer::Came(answer) => {
                     return answer.map_err(|failure| {
                         if !is_answer(&failure) {
@@ -110,16 +113,31 @@ impl Connections {
 impl Inner {
     /// Waits until the request may be sent.
     async fn ready<'a>(self: &Arc<Self>, request: &'a Request, until: Instant) -> Result<Sent<'a>> {
-        loop {
-            let changed = self.order.changed();
-            let connected = self.connected().await?;
-            let serial = connected.serial;
-            if self.order.enter(&request.leases, serial, request.may_be_passed) {
-                let (inner, request) = (Arc::clone(self), Cow::Borrowed(request));
-                return Ok(Sent { inner, connected, request, until, state: State::Awaited });
+        let ready = async {
+            loop {
+                let changed = self.order.changed();
+                let connected = self.connected().await?;
+                if let Some(sent) = self.enter(connected, request, until) {
+                    return Ok(sent);
+                }
+                changed.await;
             }
-            changed.await;
+        };
+        timeout_at(until, ready).await.unwrap_or_else(|_| Err(self.no_connection()))
+    }
+
+    /// The request, if it may be sent on this connection.
+    fn enter<'a>(
+        self: &Arc<Self>,
+        connected: Connected,
+        request: &'a Request,
+        until: Instant,
+    ) -> Option<Sent<'a>> {
+        if !self.order.enter(&request.leases, connected.serial, request.may_be_passed) {
+            return None;
         }
+        let (inner, request) = (Arc::clone(self), Cow::Borrowed(request));
+        Some(Sent { inner, connected, request, until, state: State::Awaited })
     }
 
     /// Leaves a connection that stalls, or leads to a replica, to the requests that it has, unless another was left lately: a
@@ -186,16 +204,15 @@ impl Sent<'_> {
     /// Waits for the answer. From a connection that stalls the others go to a new one.
     async fn answer<T>(
         &mut self,
-        answer: impl Future<Output = redis::RedisResult<T>>,
+        mut answer: Pin<&mut impl Future<Output = redis::RedisResult<T>>>,
     ) -> Answer<T> {
         let (inner, until, serial) = (&self.inner, self.until, self.connected.serial);
         let patience = self.request.patience(&inner.options);
-        let mut answer = pin!(answer);
         let mut stalls = pin!(sleep_until(until.min(now() + patience)));
         let answer = loop {
             tokio::select! {
                 biased;
-                answer = &mut answer => break Answer::Came(answer),
+                answer = answer.as_mut() => break Answer::Came(answer),
                 () = &mut stalls => {}
             }
             if now() >= until {
@@ -212,9 +229,9 @@ impl Sent<'_> {
 
     /// Waits until it is answered, though its caller has gone. The server answers in order.
     async fn settle(mut self) {
-        let ping = redis::cmd("PING");
         let mut connected = self.connected.clone();
-        self.answer(connected.send(&ping)).await;
+        let pong = pin!(connected.send(redis::cmd("PING"), false));
+        self.answer(pong).await;
         // It is not sent again.
         self.state = State::Over;
     }
@@ -242,7 +259,7 @@ impl Drop for Sent<'_> {
             }
         }
         if keeps_order {
-            self.inner.order.leave(&self.request.leases, serial);
+            self.inner.order.leave(&self.request.leases);
         }
     }
 }

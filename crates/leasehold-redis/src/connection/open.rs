@@ -20,13 +20,15 @@ pub(crate) struct Connected {
 pub(crate) type Copies = std::result::Result<u64, String>;
 
 impl Connected {
-    /// Sends a script. A reply that is an error is returned as one.
-    pub(crate) async fn send(&mut self, script: &Cmd) -> redis::RedisResult<Value> {
-        self.connection.send_packed_command(script).await?.extract_error()
+    /// Sends a script, `asking` if its keys are being moved to this node. A reply that is an error is returned as one.
+    pub(crate) async fn send(&mut self, script: Cmd, asking: bool) -> redis::RedisResult<Value> {
+        if asking {
+            return Box::pin(self.send_asking(script)).await;
+        }
+        self.connection.send_packed_command(&script).await?.extract_error()
     }
 
-    /// Sends a script whose keys are being moved to this node.
-    pub(crate) async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
+    async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(script);
         let answers = self.connection.send_packed_commands(&pipeline, 0, 2).await?;

@@ -10,13 +10,19 @@ use tokio::sync::futures::Notified;
 /// The leases with unanswered requests that nothing may pass.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// The connections of the requests.
-    unanswered: Mutex<HashMap<LeaseId, Vec<u64>>>,
+    unanswered: Mutex<HashMap<LeaseId, Unanswered>>,
     changed: Notify,
 }
 
+/// The unanswered requests about one lease. All are on one connection.
+#[derive(Debug)]
+struct Unanswered {
+    connection: u64,
+    count: usize,
+}
+
 impl Order {
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<LeaseId, Vec<u64>>> {
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<LeaseId, Unanswered>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -32,31 +38,28 @@ impl Order {
             return true;
         }
         let mut unanswered = self.unanswered();
-        let stalls = |lease| {
-            let on = unanswered.get(lease).map_or(&[][..], Vec::as_slice);
-            on.iter().any(|other| *other != connection)
-        };
+        let stalls =
+            |lease| unanswered.get(lease).is_some_and(|sent| sent.connection != connection);
         if leases.iter().any(stalls) {
             return false;
         }
         if !may_be_passed {
             for lease in leases {
-                unanswered.entry(lease.clone()).or_default().push(connection);
+                let none = Unanswered { connection, count: 0 };
+                unanswered.entry(lease.clone()).or_insert(none).count += 1;
             }
         }
         true
     }
 
-    /// Requests about these leases on this connection, which nothing was to pass, are answered or given up.
-    pub(crate) fn leave(&self, leases: &[LeaseId], connection: u64) {
+    /// A request about these leases, which nothing was to pass, is answered or given up.
+    pub(crate) fn leave(&self, leases: &[LeaseId]) {
         {
             let mut unanswered = self.unanswered();
             for lease in leases {
-                let Some(on) = unanswered.get_mut(lease) else { continue };
-                if let Some(at) = on.iter().position(|other| *other == connection) {
-                    on.swap_remove(at);
-                }
-                if on.is_empty() {
+                let Some(sent) = unanswered.get_mut(lease) else { continue };
+                sent.count -= 1;
+                if sent.count == 0 {
                     unanswered.remove(lease);
                 }
             }

@@ -74,22 +74,11 @@ impl Connections {
                 }
                 command
             };
-            let sent = if asking {
-                connected.send_asking(command("EVALSHA", &script.hash)).await
-            } else {
-                connected.send(&command("EVALSHA", &script.hash)).await
-            };
-            let sent = match sent {
-                Err(error) if error.code() == Some("NOSCRIPT") => {
-                    let whole = command("EVAL", &script.text);
-                    if asking {
-                        connected.send_asking(whole).await
-                    } else {
-                        connected.send(&whole).await
-                    }
-                }
-                other => other,
-            };
+            let mut sent = connected.send(command("EVALSHA", &script.hash), asking).await;
+            if sent.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) {
+                let whole = command("EVAL", &script.text);
+                sent = Box::pin(connected.send(whole, asking)).await;
+            }
             let value = match sent {
                 Err(error) => {
                     let elsewhere = Redirect::of(&error).map(ScriptReply::Elsewhere);
@@ -99,7 +88,9 @@ impl Connections {
             };
             // On the connection that wrote, within half of the limit, so that the reply still comes within it.
             let copies = match replicas {
-                1.. if makes_a_lease(&value) => connected.copies(replicas, timeout / 2).await?,
+                1.. if makes_a_lease(&value) => {
+                    Box::pin(connected.copies(replicas, timeout / 2)).await?
+                }
                 _ => Ok(replicas),
             };
             Ok((ScriptReply::Answered(value), copies))
