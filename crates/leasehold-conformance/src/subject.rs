@@ -232,6 +232,9 @@ pub struct Reports {
     pub copies: usize,
     /// Of simultaneous contenders one always wins. In a quorum they may split the nodes, and are then all refused.
     pub winner: bool,
+    /// An acquire may hold its keys before it is refused: contenders may split the nodes of a quorum, and what takes a row over and
+    /// then looks again may find that its lease has ended.
+    pub withdraws: bool,
     /// A purge reports how many counters it forgot. Otherwise they go by themselves, unseen.
     pub forgotten: bool,
     /// Terms use their own clock, which a step of the wall clock does not affect. Otherwise such a step ends them
@@ -260,6 +263,7 @@ impl Reports {
             quiet: true,
             copies: 1,
             winner: true,
+            withdraws: false,
             forgotten: true,
             own_clock: true,
             shown_longer: Duration::ZERO,
@@ -282,6 +286,7 @@ impl Reports {
             quiet: true,
             copies: 1,
             winner: true,
+            withdraws: false,
             forgotten: true,
             own_clock: true,
             shown_longer: Duration::ZERO,

@@ -54,7 +54,7 @@ pub trait Database: Sized {
 pub fn reports() -> Reports {
     let mut reports = Reports::nothing();
     reports.holder = true;
-    reports.winner = true;
+    reports.withdraws = true;
     reports.own_clock = false;
     reports.shown_longer = MARGIN;
     reports.unit = Duration::from_secs(1);

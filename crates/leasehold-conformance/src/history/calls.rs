@@ -13,17 +13,16 @@ pub struct History {
     pub calls: Vec<Call>,
     /// When a client held a lease by its own clock, in any order.
     pub beliefs: Vec<Belief>,
-    /// Contenders may split the nodes of a quorum, so that all of them are refused: until its answer, a refused
-    /// acquire may have held some nodes.
-    pub split_votes: bool,
+    /// Until its answer, an acquire that was refused, or met a busy key, may have held its keys.
+    pub withdraws: bool,
     /// The most shared holders that the store grants one key; `None` is no limit.
     pub max_holders: Option<NonZeroU32>,
 }
 
 impl History {
-    /// A history without split votes, of a store without a limit on shared holders.
+    /// A history in which what is refused never held, of a store without a limit on shared holders.
     pub fn new(calls: Vec<Call>, beliefs: Vec<Belief>) -> Self {
-        Self { calls, beliefs, split_votes: false, max_holders: None }
+        Self { calls, beliefs, withdraws: false, max_holders: None }
     }
 }
 

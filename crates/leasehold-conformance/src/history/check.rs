@@ -243,7 +243,7 @@ fn possible_lives(history: &History) -> BTreeMap<&Key, Vec<Life<'_>>> {
             Answer::Granted { fresh: true, .. } => {
                 ends.get(&call.id).copied().filter(|_| !unknown.contains(&call.id))
             }
-            Answer::Refused if history.split_votes => Some(call.returned),
+            Answer::Refused | Answer::Busy if history.withdraws => Some(call.returned),
             _ => continue,
         };
         for claim in &call.claims {

@@ -49,7 +49,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
         task.map_err(|panic| Failure::new(format!("a client: {panic}")))??;
     }
     let mut history = records.history();
-    history.split_votes = !subject.reports().winner;
+    history.withdraws = subject.reports().withdraws;
     history.max_holders = backing.client().await?.capabilities().max_holders;
     let figures = Figures::of(&history, CLIENTS * TASKS);
     let violations = check(&history);

@@ -78,6 +78,7 @@ impl Subject for Quorum {
         let mut reports = Reports::all();
         reports.copies = self.count;
         reports.winner = false;
+        reports.withdraws = true;
         reports.quiet = !matches!(self.kind, Kind::Sqlite);
         reports
     }

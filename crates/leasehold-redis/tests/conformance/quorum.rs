@@ -72,6 +72,7 @@ impl Subject for Quorum {
         let mut reports = clocked::reports();
         reports.copies = self.count;
         reports.winner = false;
+        reports.withdraws = true;
         // Nodes mint tokens from their own clocks, so a grant may have to raise them.
         reports.exchanges.acquire = if self.fenced { 2 } else { 1 };
         reports.exchanges.confirmation = reports.exchanges.acquire;

@@ -201,16 +201,22 @@ fn a_limit_of_the_store_counts_for_every_reader() {
 }
 
 #[test]
-fn contenders_who_split_the_nodes_refuse_each_other() {
+fn an_acquire_that_was_refused_may_have_held_until_then() {
     let two =
         || Story::default().call("a", X, 1, 3, Answer::Refused).call("b", X, 2, 4, Answer::Refused);
     assert_eq!(two().violations().len(), 2);
     let mut split = two();
-    split.0.split_votes = true;
+    split.0.withdraws = true;
     split.is_fine();
+    // One that met a busy key, too: what it had taken was gone when it looked again.
+    let mut busy =
+        Story::default().call("a", X, 1, 3, Answer::Busy).call("b", X, 2, 4, Answer::Refused);
+    assert_eq!(busy.violations().len(), 1);
+    busy.0.withdraws = true;
+    busy.is_fine();
     // Once it is answered, a refused acquire holds nothing.
     let mut late = two().call("z", X, 5, 6, Answer::Refused);
-    late.0.split_votes = true;
+    late.0.withdraws = true;
     late.shows(Violation::RefusedByNobody(id("z")));
 }
 
