@@ -55,7 +55,10 @@ impl Hinter {
 
     /// Puts off a hint for `key` that has not reached the waiter by this term: another waiter took the key for so long.
     pub fn taken(&self, key: &Key, term: Duration) {
-        self.tell(key, Event::Taken(term));
+        // If there is no room for a later hint, the last that is unread must be one.
+        if self.0.capacity() > PENDING / 2 {
+            self.tell(key, Event::Taken(term));
+        }
     }
 
     fn tell(&self, key: &Key, event: Event) {
@@ -193,6 +196,13 @@ mod tests {
         hinter.hint(&key, SECOND);
         assert_eq!(wakeups.next().await, key, "it is free before the end of the term");
         assert!(started.elapsed() < 40 * SECOND);
+
+        for _ in 0..PENDING {
+            hinter.hint(&key, SECOND);
+            hinter.taken(&key, 30 * SECOND);
+        }
+        assert_eq!(wakeups.next().await, key, "it is free, and there was no room for the hint");
+        assert!(started.elapsed() < 45 * SECOND);
 
         is_put_off(&mut wakeups).await;
         hinter.taken(&key, Duration::MAX);

@@ -1,5 +1,6 @@
 //! The channels that a server notifies: changed one at a time, and restored after a connection was lost.
 
+use std::iter::successors;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use super::open::Connected;
 use super::{Connections, Inner};
 use crate::{scripts, trace};
 
-/// The limits of the pauses after which a connection on which anyone listens is tried.
-const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// The limits of the first pause after which a connection on which anyone listens is tried.
+const FIRST_WATCH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// The longest such pause: a waiter tries every 10 s anyway.
+const LONGEST_WATCH: Duration = Duration::from_secs(20);
 /// How far apart those who get the same message try, on average, if they are up to `FEW`; more of them wait longer in
 /// proportion, for it takes longer until the last one has the next message.
 const EACH: Duration = Duration::from_micros(250);
@@ -50,7 +53,7 @@ impl Connections {
     fn watch(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
         let Ok(turn) = Arc::clone(&self.0.watching).try_lock_owned() else { return };
-        runtime.spawn(watch(Arc::downgrade(&self.0), turn));
+        runtime.spawn(watch(Arc::downgrade(&self.0), self.0.options.timeout, turn));
     }
 
     /// Removes the listener of this number from these channels. Unsubscribes in the background from those without
@@ -120,11 +123,14 @@ fn text_of(part: &Value) -> Option<&str> {
     }
 }
 
-async fn watch(inner: Weak<Inner>, turn: OwnedMutexGuard<()>) {
-    loop {
-        let Some(this) = inner.upgrade().map(Connections) else { return };
-        let pause = this.0.options.timeout.clamp(WATCH_EVERY.0, WATCH_EVERY.1);
-        drop(this);
+/// The pauses before a connection is tried again and again, if an exchange may take `limit`.
+fn watch_pauses(limit: Duration) -> impl Iterator<Item = Duration> {
+    let first = limit.clamp(FIRST_WATCH.0, FIRST_WATCH.1);
+    successors(Some(first), |pause| Some((*pause * 2).min(LONGEST_WATCH)))
+}
+
+async fn watch(inner: Weak<Inner>, limit: Duration, turn: OwnedMutexGuard<()>) {
+    for pause in watch_pauses(limit) {
         tokio::time::sleep(pause).await;
         let Some(this) = inner.upgrade().map(Connections) else { return };
         if this.listeners().is_empty() {
@@ -164,5 +170,27 @@ async fn heal(inner: Weak<Inner>) {
         drop(this);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_tried_less_and_less_often() {
+        let seconds = |limit| -> Vec<_> {
+            watch_pauses(limit).take(6).map(|pause| pause.as_secs_f64()).collect()
+        };
+        assert_eq!(seconds(Duration::from_millis(50)), [1.0, 2.0, 4.0, 8.0, 16.0, 20.0]);
+        assert_eq!(seconds(Duration::from_secs(5)), [2.0, 4.0, 8.0, 16.0, 20.0, 20.0]);
+    }
+
+    #[test]
+    fn many_waiters_try_further_apart() {
+        let each = |count| within(count) / count;
+        assert_eq!([1, 4, 32].map(each), [EACH; 3]);
+        assert_eq!([64, 320].map(each), [2 * EACH, 10 * EACH]);
+        assert!(within(u32::MAX) > Duration::from_secs(1_000));
     }
 }
