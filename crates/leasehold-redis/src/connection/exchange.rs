@@ -76,8 +76,8 @@ impl Connections {
         let until = now() + limit;
         let mut was_sent = false;
         loop {
-            let now = inner.current().and_then(|on| inner.enter(on, request, until));
-            let mut sent = match now {
+            let at_once = inner.current().and_then(|on| inner.enter(on, request, until));
+            let mut sent = match at_once {
                 Some(sent) => sent,
                 None => Box::pin(inner.ready(request, until)).await.map_err(|error| {
                     // The first time, on a connection that stalled, it may have acted.
