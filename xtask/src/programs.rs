@@ -24,16 +24,19 @@ const STUCK: Duration = Duration::from_secs(15 * 60);
 const THREADS: &str = "4";
 
 /// The longest programs begin first, the longest of all before the others.
-const LONGEST: [&str; 9] = [
-    "front_end",
+const LONGEST: [&str; 12] = [
+    "mongodb_conformance",
     "redis_conformance",
-    "quorum_conformance",
+    "spanner_conformance",
     "postgres_conformance",
-    "mysql_conformance",
+    "mongodb",
     "postgres",
-    "mysql",
-    "redis",
+    "front_end",
+    "front_end_spanner",
     "cli",
+    "mysql",
+    "sqlite_conformance",
+    "spanner",
 ];
 
 /// A test program.

@@ -8,15 +8,18 @@ use super::list::Mutant;
 use crate::shell::{Outcome, capture, command};
 
 /// After this long no more faults are planted.
-pub(super) const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(180);
 
 /// How many faults are chosen.
 const COUNT: usize = 30;
 
+/// How many test programs the chosen ones need at most: before its first fault, each is built and run without one.
+const PROGRAMS: usize = 2;
+
 /// How many of the last commits count as recent.
 const RECENT: &str = "10";
 
-/// Faults in files that recent commits changed, and others by lot; in the order of the list.
+/// Faults in files that recent commits changed, and others by lot, all for a few test programs; in the order of the list.
 pub(super) fn choose(mutants: Vec<Mutant>) -> Outcome<Vec<Mutant>> {
     let commit = git(&["rev-parse", "HEAD"])?;
     let recent = git(&["log", "--max-count", RECENT, "--name-only", "--format="])?;
@@ -35,14 +38,20 @@ fn pick(
     changed: &BTreeSet<&str>,
     count: usize,
 ) -> Vec<Mutant> {
-    let rank = |mutant: &Mutant| {
+    let rank = |mutant: &&Mutant| {
         (!changed.contains(mutant.file.as_str()), lot(&[commit, &mutant.name].concat()))
     };
-    let mut ranks: Vec<_> = mutants.iter().map(rank).collect();
-    ranks.sort_unstable();
-    if let Some(last) = ranks.get(count.saturating_sub(1)).copied() {
-        mutants.retain(|mutant| rank(mutant) <= last);
+    let mut ranked: Vec<_> = mutants.iter().collect();
+    ranked.sort_by_key(rank);
+    let mut programs = BTreeSet::new();
+    for mutant in &ranked {
+        if programs.len() < PROGRAMS {
+            programs.insert(&mutant.tests.test);
+        }
     }
+    let of_programs = ranked.iter().filter(|mutant| programs.contains(&mutant.tests.test));
+    let chosen: BTreeSet<_> = of_programs.take(count).map(|mutant| mutant.name.clone()).collect();
+    mutants.retain(|mutant| chosen.contains(&mutant.name));
     mutants
 }
 
@@ -71,6 +80,19 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one, names("1", &["k.rs"], 5));
         assert!(one.is_sorted());
+    }
+
+    #[test]
+    fn the_chosen_ones_need_few_programs() {
+        let mutants = ('a'..='z').enumerate().map(|(nth, name)| {
+            let mut mutant = Mutant::named(&name.to_string());
+            mutant.tests.test = format!("--test {}", nth % 5);
+            mutant
+        });
+        let picked = pick(mutants.collect(), "1", &["k.rs"].into(), 8);
+        let programs: BTreeSet<_> = picked.iter().map(|one| one.tests.test.as_str()).collect();
+        assert_eq!((picked.len(), programs.len()), (8, PROGRAMS));
+        assert!(picked.iter().any(|one| one.name == "k"));
     }
 
     #[test]
