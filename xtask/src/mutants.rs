@@ -17,12 +17,16 @@ use crate::shell::{Outcome, capture, command, root, section, target};
 use crate::table;
 use crate::times::Stopwatch;
 use bench::{Bench, Judgement};
-use list::Mutant;
+use list::{Mutant, Tests};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tree::Tree;
 
 /// How many faults are tested at a time.
 const PLACES: usize = 2;
+
+/// The tests of so many faults are run without a fault before the first of these is planted: with each change of the tree, crates are
+/// built again.
+const GROUP: usize = 5;
 
 /// The address space of each program, in bytes: a fault may fill any memory.
 const MEMORY: u64 = 8 << 30;
@@ -124,35 +128,43 @@ fn try_all<'a>(
 ) -> Outcome<Vec<Tried<'a>>> {
     let tree = Tree::copy(&root(), &folder.join("tree"))?;
     let bench = Bench::new(folder)?;
-    for tests in mutants.iter().map(|mutant| &mutant.tests).collect::<BTreeSet<_>>() {
-        match bench.judge(tests, "sound")? {
-            Judgement::Missed => println!("without a fault: {tests}: passes"),
-            verdict => {
-                let log = bench.log("sound");
-                return Err(
-                    format!("without a fault: {tests}: {verdict}: {}", log.display()).into()
-                );
+    let (mut tried, mut sound) = (Vec::new(), BTreeSet::new());
+    for group in mutants.chunks(GROUP) {
+        for mutant in group {
+            if watch.elapsed() < limit && sound.insert(&mutant.tests) {
+                must_pass(&bench, &mutant.tests)?;
             }
         }
-    }
-    let mut tried = Vec::new();
-    for mutant in mutants {
-        let started = watch.elapsed();
-        if started >= limit {
-            break;
+        for mutant in group {
+            let started = watch.elapsed();
+            if started >= limit {
+                return Ok(tried);
+            }
+            let sound = tree.read(&mutant.file)?;
+            tree.write(&mutant.file, &mutant.apply(&sound)?)?;
+            let verdict = bench.judge(&mutant.tests, &mutant.name);
+            tree.write(&mutant.file, &sound)?;
+            let (verdict, took) = (verdict?, watch.elapsed() - started);
+            println!("{}: its tests {verdict} ({:.0} s)", mutant.name, took.as_secs_f64());
+            if !verdict.is_caught() {
+                println!("{}: its log: {}", mutant.name, bench.log(&mutant.name).display());
+            }
+            tried.push((mutant, verdict, took));
         }
-        let sound = tree.read(&mutant.file)?;
-        tree.write(&mutant.file, &mutant.apply(&sound)?)?;
-        let verdict = bench.judge(&mutant.tests, &mutant.name);
-        tree.write(&mutant.file, &sound)?;
-        let (verdict, took) = (verdict?, watch.elapsed() - started);
-        println!("{}: its tests {verdict} ({:.0} s)", mutant.name, took.as_secs_f64());
-        if !verdict.is_caught() {
-            println!("{}: its log: {}", mutant.name, bench.log(&mutant.name).display());
-        }
-        tried.push((mutant, verdict, took));
     }
     Ok(tried)
+}
+
+/// What fails without a fault shows nothing.
+fn must_pass(bench: &Bench, tests: &Tests) -> Outcome {
+    match bench.judge(tests, "sound")? {
+        Judgement::Missed => println!("without a fault: {tests}: passes"),
+        verdict => {
+            let log = bench.log("sound");
+            return Err(format!("without a fault: {tests}: {verdict}: {}", log.display()).into());
+        }
+    }
+    Ok(())
 }
 
 /// Reports the verdicts.
