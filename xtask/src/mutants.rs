@@ -128,18 +128,20 @@ fn try_all<'a>(
 ) -> Outcome<Vec<Tried<'a>>> {
     let tree = Tree::copy(&root(), &folder.join("tree"))?;
     let bench = Bench::new(folder)?;
-    let (mut tried, mut sound) = (Vec::new(), BTreeSet::new());
+    let (mut tried, mut passed) = (Vec::new(), BTreeSet::new());
+    // A place that plants none would show nothing.
+    let is_over = |tried: &[Tried<'_>]| !tried.is_empty() && watch.elapsed() >= limit;
     for group in mutants.chunks(GROUP) {
         for mutant in group {
-            if watch.elapsed() < limit && sound.insert(&mutant.tests) {
+            if !is_over(&tried) && passed.insert(&mutant.tests) {
                 must_pass(&bench, &mutant.tests)?;
             }
         }
         for mutant in group {
-            let started = watch.elapsed();
-            if started >= limit {
+            if is_over(&tried) {
                 return Ok(tried);
             }
+            let started = watch.elapsed();
             let sound = tree.read(&mutant.file)?;
             tree.write(&mutant.file, &mutant.apply(&sound)?)?;
             let verdict = bench.judge(&mutant.tests, &mutant.name);

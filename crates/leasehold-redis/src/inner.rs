@@ -107,52 +107,49 @@ impl Inner {
         if let [entry] = entries {
             return act(vec![entry]).await;
         }
-        Box::pin(self.many_chunks(entries, names, act, failed)).await
-    }
-
-    async fn many_chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
-        &self,
-        entries: &'a [I],
-        names: impl Fn(&'a I) -> Result<Vec<Name>>,
-        act: impl Fn(Vec<&'a I>) -> F,
-        failed: impl Fn(Error) -> O,
-    ) -> Result<Vec<O>> {
-        let (mut together, mut apart) = (BTreeMap::<_, Vec<Chunk>>::new(), Vec::new());
-        for (at, entry) in entries.iter().enumerate() {
-            match names(entry).and_then(|names| Ok((self.servers.slot(&names)?, names.len()))) {
-                Ok((slot, keys)) => {
-                    let chunks = together.entry(slot).or_default();
-                    if chunks.last().is_none_or(|last| last.keys + keys > CHUNK) {
-                        chunks.push(Chunk::default());
+        // Boxed, to keep the future of the usual request small.
+        Box::pin(async move {
+            let (mut together, mut apart) = (BTreeMap::<_, Vec<Chunk>>::new(), Vec::new());
+            for (at, entry) in entries.iter().enumerate() {
+                match names(entry).and_then(|names| Ok((self.servers.slot(&names)?, names.len()))) {
+                    Ok((slot, keys)) => {
+                        let chunks = together.entry(slot).or_default();
+                        if chunks.last().is_none_or(|last| last.keys + keys > CHUNK) {
+                            chunks.push(Chunk::default());
+                        }
+                        if let Some(last) = chunks.last_mut() {
+                            last.keys += keys;
+                            last.entries.push(at);
+                        }
                     }
-                    if let Some(last) = chunks.last_mut() {
-                        last.keys += keys;
-                        last.entries.push(at);
+                    Err(error) => apart.push((at, Err(error))),
+                }
+            }
+            let chunks: Vec<_> = together.into_values().flatten().map(|one| one.entries).collect();
+            let outcomes = join_all(
+                chunks
+                    .iter()
+                    .map(|chunk| act(chunk.iter().filter_map(|at| entries.get(*at)).collect())),
+            );
+            let mut all: Vec<(usize, Result<O>)> = apart;
+            for (chunk, outcome) in chunks.iter().zip(outcomes.await) {
+                match outcome {
+                    Ok(outcome) if outcome.len() == chunk.len() => {
+                        all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok)));
                     }
+                    Ok(_) => {
+                        return Err(error::unexpected(
+                            self.servers.name(),
+                            "the number of outcomes",
+                        ));
+                    }
+                    Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
                 }
-                Err(error) => apart.push((at, Err(error))),
             }
-        }
-        let chunks: Vec<_> = together.into_values().flatten().map(|one| one.entries).collect();
-        let outcomes = join_all(
-            chunks
-                .iter()
-                .map(|chunk| act(chunk.iter().filter_map(|at| entries.get(*at)).collect())),
-        );
-        let mut all: Vec<(usize, Result<O>)> = apart;
-        for (chunk, outcome) in chunks.iter().zip(outcomes.await) {
-            match outcome {
-                Ok(outcome) if outcome.len() == chunk.len() => {
-                    all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok)));
-                }
-                Ok(_) => {
-                    return Err(error::unexpected(self.servers.name(), "the number of outcomes"));
-                }
-                Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
-            }
-        }
-        all.sort_by_key(|(at, _)| *at);
-        each_or_worst(all.into_iter().map(|(_, outcome)| outcome), failed)
+            all.sort_by_key(|(at, _)| *at);
+            each_or_worst(all.into_iter().map(|(_, outcome)| outcome), failed)
+        })
+        .await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::list::Mutant;
 use crate::shell::{Outcome, capture, command};
 
-/// After this long no more faults are planted.
+/// After this long no more faults are planted than one in each place.
 pub(super) const LIMIT: Duration = Duration::from_secs(180);
 
 /// How many faults are chosen.
