@@ -1,5 +1,7 @@
 //! The conformance suite on real emulators on a clock of the tests.
 
+mod clocked;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use leasehold_core::{
 };
 use leasehold_spanner::{SpannerConfig, SpindleConfig};
 use leasehold_testkit::spanner::{CLOCK_READ, Emulator, PLACE, unavailable};
+
+use crate::clocked::Clocked;
 
 fn main() -> ExitCode {
     let native = Spanner { name: "spanner", format: Format::Native, pool: Pool::new() };
@@ -45,12 +49,6 @@ impl Format {
     }
 }
 
-/// An emulator, and the clock that is in a table there.
-struct Clocked {
-    emulator: Emulator,
-    clock: ManualClock,
-}
-
 /// An emulator for one case alone, empty at first.
 struct State {
     of_case: Pooled<Clocked>,
@@ -60,22 +58,16 @@ struct State {
 
 impl Spanner {
     async fn take(&self, forget_after: Duration) -> Result<State> {
-        let of_case = self.pool.take(Self::start()).await?;
+        let of_case = self.pool.take(Clocked::start()).await?;
         // Spanner takes no commit timestamp of the future.
-        of_case.clock.set_wall_micros(ManualClock::new().wall_micros());
-        of_case.emulator.set_clock(of_case.clock.wall_micros()).await?;
+        let now = ManualClock::new().wall_micros();
+        of_case.change(|clock| clock.set_wall_micros(now)).await?;
         let state = State { of_case, format: self.format, forget_after };
         state.client().await?.prepare().await?;
         let everything = Mutation::delete(self.format.table(), KeySet::all());
         let client = state.of_case.emulator.client().await?;
         client.write_only_transaction().build().write([everything]).await?;
         Ok(state)
-    }
-
-    async fn start() -> Result<Clocked> {
-        let (emulator, clock) = (Emulator::start().await?, ManualClock::new());
-        emulator.set_clock(clock.wall_micros()).await?;
-        Ok(Clocked { emulator, clock })
     }
 }
 
@@ -164,7 +156,7 @@ impl Backing for State {
     async fn client(&self) -> Result<AnyStore> {
         let emulator = ([127, 0, 0, 1], self.of_case.emulator.port()).into();
         // A thousand transactions, one at a time, on a busy machine.
-        self.open(emulator, Duration::from_secs(300)).await
+        Ok(self.of_case.steady(self.open(emulator, Duration::from_secs(300)).await?))
     }
 
     fn time(&self) -> Time {
@@ -172,15 +164,11 @@ impl Backing for State {
     }
 
     async fn advance(&self, by: Duration) {
-        let Clocked { emulator, clock } = &*self.of_case;
-        clock.advance(by);
-        emulator.set_clock(clock.wall_micros()).await.expect("the emulator runs");
+        self.of_case.change(|clock| clock.advance(by)).await.expect("the emulator runs");
     }
 
     async fn step_wall(&self, step: WallStep) -> Result<bool> {
-        let Clocked { emulator, clock } = &*self.of_case;
-        clock.set_wall_micros(step.from(clock.wall_micros()));
-        emulator.set_clock(clock.wall_micros()).await?;
+        self.of_case.change(|clock| clock.set_wall_micros(step.from(clock.wall_micros()))).await?;
         Ok(true)
     }
 
