@@ -6,6 +6,7 @@ mod deny;
 mod features;
 mod msrv;
 mod mutants;
+mod package;
 mod programs;
 mod prose;
 mod provision;
@@ -17,7 +18,6 @@ mod test;
 mod times;
 mod tools;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -61,7 +61,7 @@ enum Command {
     /// The toolchain is rustup's, or Debian's package, unpacked under target/ and not installed. If neither is
     /// available, nothing is checked.
     Msrv,
-    /// Package every published crate, and build each from its package alone
+    /// Package every published crate, and check each from its package alone
     Package,
     /// Find or install the servers that the tests need, or state why not
     Servers,
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Command::Api => api::write(),
         Command::Deny => deny::deny(),
         Command::Msrv => msrv::msrv(),
-        Command::Package => package(),
+        Command::Package => package::package(),
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Bench { smoke: true, .. } => smoke(),
@@ -155,31 +155,6 @@ fn docs() -> Outcome {
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
     run(rustdoc)?;
     api::check()
-}
-
-fn package() -> Outcome {
-    forget_packages()?;
-    let mut package = cargo(&["package", "--workspace", "--allow-dirty", "--quiet"]);
-    for unpublished in ["xtask", "leasehold-benches", "leasehold-testkit", "leasehold-model"] {
-        package.args(["--exclude", unpublished]);
-    }
-    run(package)
-}
-
-/// Removes what an earlier run has unpacked: Cargo keeps it by version, which does not change with the content.
-fn forget_packages() -> Outcome {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let Some(unpacked) = home.map(|home| home.join("registry/src")) else { return Ok(()) };
-    // There is none before Cargo's first download.
-    for entry in unpacked.read_dir().into_iter().flatten() {
-        let entry = entry?;
-        // A registry without a host is a folder of packages.
-        if entry.file_name().as_encoded_bytes().starts_with(b"-") {
-            std::fs::remove_dir_all(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 fn bench(arguments: &[String]) -> Outcome {

@@ -8,7 +8,7 @@ use super::list::Mutant;
 use crate::shell::{Outcome, capture, command};
 
 /// After this long no more faults are planted than one in each place.
-pub(super) const LIMIT: Duration = Duration::from_secs(180);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// How many faults are chosen.
 const COUNT: usize = 30;
