@@ -28,7 +28,7 @@ pub(crate) const NAME: &str = "redis";
 pub(crate) const MAX_CLAIMS: usize = 100;
 
 /// The most keys of several leases in one run of a script. The runs of one operation are sent together.
-const CHUNK: usize = 32;
+const CHUNK: usize = 16;
 
 /// The most shared holders of a key: a script reads them all.
 pub(crate) const MAX_HOLDERS: NonZeroU32 = NonZeroU32::new(1_000).unwrap();

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::RandomState;
 use leasehold_core::LeaseId;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+type ByLease = HashMap<LeaseId, Unanswered, RandomState>;
+
 /// The leases with unanswered requests that nothing may pass.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    unanswered: Mutex<HashMap<LeaseId, Unanswered>>,
+    unanswered: Mutex<ByLease>,
     changed: Notify,
 }
 
@@ -22,7 +25,7 @@ struct Unanswered {
 }
 
 impl Order {
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<LeaseId, Unanswered>> {
+    fn unanswered(&self) -> MutexGuard<'_, ByLease> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
