@@ -62,6 +62,8 @@ const SHARED: &[(&str, &str)] = &[
     ("{own_rows}", include_str!("sql/shared/own_rows.sql")),
     // The rows of the wanted keys that a batch has added, to be changed. Those of others may be locked.
     ("{added_rows}", include_str!("sql/shared/added_rows.sql")),
+    // The rows of the leases that a batch releases.
+    ("{joins_released}", include_str!("sql/shared/joins_released.sql")),
     // The next token of a row that is there, as the rules mint it (C7).
     ("{token}", "GREATEST(counter + 1, LEAST(n, 4503599627370496))"),
     // The least token that a key may have for which a row was just added. `mark` was read.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
-use leasehold_core::{AcquireRequest, Effect, Error, Key, ReleaseEntry, RenewEntry, Result};
+use leasehold_core::{AcquireRequest, Effect, Error, Key, Result};
 use leasehold_driver::Deadline;
 use leasehold_driver::batches::{Outcome, Outcomes, Requests, Server};
 
@@ -240,13 +240,11 @@ async fn try_together<D: Dialect>(
         Err(error) => (Vec::new(), Some(error)),
     };
     let mut answers = Answers::<D>::new(dialect.pool().server(), &members, &rows, failed);
-    let of_acquire = |one| {
-        if joins(one) { answers.next::<AcquireRequest>() } else { Outcome::SendAlone }
-    };
+    let of_acquire = |one: &&_| if joins(one) { answers.next(*one) } else { Outcome::SendAlone };
     Some(Outcomes {
         acquires: acquires.iter().map(of_acquire).collect(),
-        renewals: renewals.iter().map(|_| answers.next::<RenewEntry>()).collect(),
-        releases: releases.iter().map(|_| answers.next::<ReleaseEntry>()).collect(),
+        renewals: renewals.iter().map(|one| answers.next(*one)).collect(),
+        releases: releases.iter().map(|one| answers.next(*one)).collect(),
     })
 }
 
@@ -265,11 +263,24 @@ impl<'r, D: Client> Answers<'r, D> {
         mut failed: Option<Error>,
     ) -> Self {
         let places: HashMap<_, _> = members.keys().map(Key::as_str).zip(0..).collect();
-        let mut answers: Vec<_> = places.iter().map(|_| None).collect();
+        let mut answers = vec![None; places.len()];
+        let places_of = |row: &Reply<'r, _>| {
+            if !row.is_of_all()? {
+                let place = row.nth(|name| places.get(name).copied())?;
+                return Ok(place..place + 1);
+            }
+            match row.kind()?.as_str() {
+                "acquires" => Ok(0..members.acquires.len()),
+                "releases" => Ok(places.len() - members.releases.len()..places.len()),
+                other => Err(row.unexpected(format_args!("a row about all {other:?}"))),
+            }
+        };
         for row in rows {
             let row = Reply(server, row);
-            match row.nth(|name| places.get(name).copied()) {
-                Ok(place) if answers[place].is_none() => answers[place] = Some(row),
+            match places_of(&row) {
+                Ok(about) if answers[about.clone()].iter().all(Option::is_none) => {
+                    answers[about].fill(Some(row));
+                }
                 Ok(_) => failed = Some(row.unexpected("two rows about one key")),
                 // It may be about any member that has none, and that may have acted.
                 Err(error) => failed = Some(error),
@@ -278,9 +289,9 @@ impl<'r, D: Client> Answers<'r, D> {
         Self { rows: answers.into_iter(), failed }
     }
 
-    fn next<R: Request>(&mut self) -> Outcome<R::Reply> {
+    fn next<R: Request>(&mut self, request: &R) -> Outcome<R::Reply> {
         match (self.rows.next().flatten(), &self.failed) {
-            (Some(row), _) => Outcome::Done(R::member(&row)),
+            (Some(row), _) => Outcome::Done(request.member(&row)),
             (None, Some(error)) => Outcome::Done(Err(error.clone())),
             (None, None) => Outcome::SendAlone,
         }

@@ -30,6 +30,14 @@ pub trait ReadRows {
 #[expect(missing_debug_implementations, reason = "a driver's row need not have it")]
 pub struct Reply<'r, S: ReadRows>(pub(crate) &'r str, pub(crate) &'r S::Row);
 
+impl<S: ReadRows> Clone for Reply<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: ReadRows> Copy for Reply<'_, S> {}
+
 impl<S: ReadRows> Reply<'_, S> {
     pub(crate) fn integer(&self, column: &str) -> Result<Option<i64>> {
         S::integer(self.0, self.1, column)
@@ -56,6 +64,16 @@ impl<S: ReadRows> Reply<'_, S> {
     pub(crate) fn nth(&self, find: impl FnOnce(&str) -> Option<usize>) -> Result<usize> {
         let name = self.text("o_key")?.unwrap_or_default();
         find(&name).ok_or_else(|| self.unexpected(format_args!("the key {name:?}")))
+    }
+
+    /// Whether the row is about all requests of one kind in a batch, and so names no key.
+    pub(crate) fn is_of_all(&self) -> Result<bool> {
+        Ok(self.text("o_key")?.is_none())
+    }
+
+    /// The kind whose requests the row is about.
+    pub(crate) fn kind(&self) -> Result<String> {
+        Ok(self.text("o_all")?.unwrap_or_default())
     }
 
     /// How the request ended: `None` if it did not act, because another transaction has locked a row.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Error, FencingToken, Granted, LostReason, Mode, Reason,
-    RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, RenewEntry, RenewOutcome, Result, term,
+    RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, Remaining, RenewEntry, RenewOutcome,
+    Result, term,
 };
 use leasehold_driver::batches;
 
@@ -40,12 +41,12 @@ pub trait Request: batches::Request {
     #[doc(hidden)]
     fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply>;
 
-    /// The reply in the row of a member of a batch that was carried out.
+    /// The reply in the row about a member of a batch that was carried out, or about all of its kind.
     ///
     /// # Errors
     /// That of a reply without a meaning.
     #[doc(hidden)]
-    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply>;
+    fn member(&self, row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply>;
 }
 
 fn is_one(claims: &Claims) -> bool {
@@ -87,17 +88,26 @@ impl Request for AcquireRequest {
         }
     }
 
-    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
-        granted(row, true)
+    fn member(&self, row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+        if !row.is_of_all()? {
+            return granted(row, true);
+        }
+        let passed = Duration::from_micros(row.required("o_passed")?.unsigned_abs());
+        let rest = self.term().duration().map(|term| term.saturating_sub(passed));
+        let remaining = rest.map_or(Remaining::Never, Remaining::For);
+        Ok(AcquireReply::Granted(Granted::new(Some(token(row)?), remaining, true)))
     }
 }
 
 /// A grant; without a rest, for ever.
 fn granted(row: &Reply<'_, impl ReadRows>, fresh: bool) -> Result<AcquireReply> {
+    Ok(AcquireReply::Granted(Granted::new(Some(token(row)?), row.remaining()?, fresh)))
+}
+
+fn token(row: &Reply<'_, impl ReadRows>) -> Result<FencingToken> {
     let token = u64::try_from(row.required("o_token")?).ok();
     let token = token.and_then(|token| FencingToken::new(token).ok());
-    let token = token.ok_or_else(|| row.unexpected("a token"))?;
-    Ok(AcquireReply::Granted(Granted::new(Some(token), row.remaining()?, fresh)))
+    token.ok_or_else(|| row.unexpected("a token"))
 }
 
 impl Request for RenewEntry {
@@ -110,7 +120,7 @@ impl Request for RenewEntry {
     fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply> {
         let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
         match outcome {
-            "held" => Self::member(row),
+            "held" => self.member(row),
             "gone" => lost(LostReason::Gone),
             "expired" => lost(LostReason::Expired),
             "evicted" => {
@@ -127,7 +137,7 @@ impl Request for RenewEntry {
         }
     }
 
-    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+    fn member(&self, row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
         row.remaining().map(RenewOutcome::Held)
     }
 }
@@ -150,7 +160,7 @@ impl Request for ReleaseEntry {
         }
     }
 
-    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+    fn member(&self, row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
         Ok(if row.flag("o_late")? { ReleaseOutcome::Expired } else { ReleaseOutcome::Released })
     }
 }

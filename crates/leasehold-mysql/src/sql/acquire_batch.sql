@@ -1,6 +1,7 @@
 -- Takes keys that are free, each for an exclusive lease of its own. No key occurs twice. p_wanted is an array of arrays:
 -- key and id in hexadecimal digits, term, group and comment in hexadecimal digits. Returns the keys that were
--- granted. A key that is missing there is not free, or is being changed by somebody else: acquire decides about it.
+-- granted, or one row without a key if all were. A key that is missing there is not free, or is being changed by somebody
+-- else: acquire decides about it.
 -- p_batch is a number that occurs once.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire_batch(
     p_batch BIGINT,
@@ -13,12 +14,11 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, mark, new_token BIGINT;
     DECLARE wanted, found, added INT DEFAULT 0;
-    SELECT COUNT(*), COUNT(lease.slot) INTO wanted, found
+    SELECT COUNT(*), COUNT(lease.slot), (SELECT COALESCE(MAX(value), 0) FROM {schema}.leasehold_mark) INTO wanted, found, mark
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     LEFT JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     -- A term begins after a wait for the table.
     SET n = {now};
-    {reads_mark}
     SET new_token = {least_token};
     BEGIN
         -- Another transaction is adding one of the keys: none is added then. No other statement may go on after such an error.
@@ -44,8 +44,7 @@ whole: BEGIN
         IF mark >= new_token OR new_token > 9007199254740991 THEN
             CALL {schema}.leasehold_draw_again(p_batch, p_wanted, n, mark);
         ELSEIF added = wanted THEN
-            SELECT UNHEX(w.k) AS o_key, new_token AS o_token, w.t - ({now} - n) AS o_rest
-            FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', t BIGINT PATH '$[2]')) AS w;
+            SELECT NULL AS o_key, 'acquires' AS o_all, new_token AS o_token, {now} - n AS o_passed;
             LEAVE whole;
         END IF;
     END IF;

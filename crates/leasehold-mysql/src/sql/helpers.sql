@@ -67,15 +67,13 @@ BEGIN
     SET p_is_locked = found < wanted;
 END
 -- next
--- Raises the high-water mark to at least this, in the transaction that removes the rows. Nobody waits for it, for each
+-- Raises the high-water mark, as the caller has read it, to at least this, in the transaction that removes the rows. Nobody waits for it, for each
 -- transaction at a time has a row of its own. Whoever adds a row again reads the mark after that, when the removal is committed.
-CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_pass(p_token BIGINT)
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_pass(p_token BIGINT, p_mark BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE mark BIGINT;
     DECLARE own INT UNSIGNED;
-    {reads_mark}
-    IF mark < p_token THEN
+    IF p_mark < p_token THEN
         SELECT shard INTO own FROM {schema}.leasehold_mark LIMIT 1 FOR UPDATE SKIP LOCKED;
         IF own IS NULL THEN
             INSERT INTO {schema}.leasehold_mark (value) VALUES (p_token);
@@ -97,7 +95,7 @@ BEGIN
     FROM {rows} AND lease.slot = 0
     WHERE lease.state = 'f' AND lease.others = 0 AND lease.counter <= most;
     IF highest IS NOT NULL THEN
-        CALL {schema}.leasehold_pass(highest);
+        CALL {schema}.leasehold_pass(highest, mark);
         DELETE lease FROM {own_rows} AND lease.slot = 0
         WHERE lease.state = 'f' AND lease.others = 0 AND lease.counter <= most;
     END IF;

@@ -37,7 +37,7 @@ BEGIN
                 SELECT MAX(counter) INTO highest FROM {schema}.leasehold_leases
                 WHERE `key` = this_key AND slot = 0 AND state = 'f' AND others = 0 AND counter <= most;
                 IF highest IS NOT NULL THEN
-                    CALL {schema}.leasehold_pass(highest);
+                    CALL {schema}.leasehold_pass(highest, mark);
                     DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot = 0;
                 END IF;
                 SET gone = CONCAT(gone, ' ', i);

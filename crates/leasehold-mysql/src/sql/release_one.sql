@@ -20,7 +20,7 @@ whole: BEGIN
     SET n = {now};
     IF found = 1 THEN
         IF alone = 1 THEN
-            CALL {schema}.leasehold_pass(highest);
+            CALL {schema}.leasehold_pass(highest, mark);
             DELETE FROM {schema}.leasehold_leases WHERE `key` = p_key AND slot = 0;
         ELSE
             UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = p_key AND slot = 0;

@@ -98,7 +98,7 @@ async fn a_key_whose_removal_is_not_over_is_granted_afterwards() {
     for statement in [
         "UPDATE leasehold.leasehold_leases SET counter = counter + 1000000000",
         "BEGIN",
-        "CALL leasehold.leasehold_pass((SELECT counter FROM leasehold.leasehold_leases))",
+        "CALL leasehold.leasehold_pass((SELECT counter FROM leasehold.leasehold_leases), 0)",
         "DELETE FROM leasehold.leasehold_leases",
     ] {
         removing.query_drop(statement).await.unwrap();
@@ -183,7 +183,7 @@ async fn removals_at_the_same_time_have_rows_of_the_mark_of_their_own() {
     assert_eq!((shards().await, mark(&server).await), (2, last));
     other.query_drop("ROLLBACK").await.unwrap();
     // A value never goes back, whichever row it is in.
-    server.run("CALL leasehold.leasehold_pass(5)").await;
+    server.run("CALL leasehold.leasehold_pass(5, 0)").await;
     assert_eq!(mark(&server).await, last);
 }
 

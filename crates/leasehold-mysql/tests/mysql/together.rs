@@ -22,13 +22,38 @@ leasehold_testkit::sql_together!(Server);
 #[tokio::test]
 async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
     let (server, store) = Server::with_store(&[]).await;
-    let breaks = [
-        "DROP PROCEDURE leasehold.leasehold_release_batch",
-        "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT) BEGIN \
-         UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
-         SELECT 'nobody' AS o_key, 0 AS o_late; END",
-    ];
-    rows_that_name_no_member_are_unexpected(&server, &store, &breaks).await;
+    for row in ["'nobody' AS o_key", "NULL AS o_key, 'nobody' AS o_all"] {
+        let breaks = [
+            "DROP PROCEDURE leasehold.leasehold_release_batch".to_owned(),
+            format!(
+                "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT) BEGIN \
+                 UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
+                 SELECT {row}, 0 AS o_late; END"
+            ),
+        ];
+        let breaks = breaks.each_ref().map(String::as_str);
+        rows_that_name_no_member_are_unexpected(&server, &store, &breaks).await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_reports_which_leases_were_over() {
+    let (server, store) = Server::with_store(&[]).await;
+    let names = names(10);
+    for name in &names {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    server.run("UPDATE leasehold.leasehold_leases SET expires = 1 WHERE `key` = 'k3'").await;
+    let ends: Vec<_> = names.iter().map(|name| release(name, "a")).collect();
+    let outcomes = join_all(ends.iter().map(|end| released(&store, end))).await;
+    for (name, outcome) in names.iter().zip(outcomes) {
+        let is_late = match outcome.unwrap() {
+            ReleaseOutcome::Expired => true,
+            ReleaseOutcome::Released => false,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(is_late, name == "k3", "{name}");
+    }
 }
 
 /// In a small table the server would rather read every row than use the primary key.
