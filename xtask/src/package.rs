@@ -43,7 +43,7 @@ pub(crate) fn package() -> Outcome {
     fs::copy(root().join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     for one in &crates {
         println!("{}", one.name);
-        let mut check = cargo(&["check", "--quiet", "--offline", "--package", &one.name]);
+        let mut check = cargo(&["check", "--quiet", "--package", &one.name]);
         check.arg("--manifest-path").arg(unpacked.join("Cargo.toml"));
         check.arg("--target-dir").arg(target());
         run(check)?;
