@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use foldhash::fast::RandomState;
 use leasehold_core::LeaseId;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-type ByLease = HashMap<LeaseId, Unanswered, RandomState>;
-
 /// The leases with unanswered requests that nothing may pass.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    unanswered: Mutex<ByLease>,
+    unanswered: Mutex<HashMap<LeaseId, Unanswered>>,
     changed: Notify,
 }
 
@@ -25,7 +22,7 @@ struct Unanswered {
 }
 
 impl Order {
-    fn unanswered(&self) -> MutexGuard<'_, ByLease> {
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<LeaseId, Unanswered>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
