@@ -270,8 +270,10 @@ impl<'r, D: Client> Answers<'r, D> {
                 return Ok(place..place + 1);
             }
             match row.kind()?.as_str() {
-                "acquires" => Ok(0..members.acquires.len()),
-                "releases" => Ok(places.len() - members.releases.len()..places.len()),
+                "acquires" if !members.acquires.is_empty() => Ok(0..members.acquires.len()),
+                "releases" if !members.releases.is_empty() => {
+                    Ok(places.len() - members.releases.len()..places.len())
+                }
                 other => Err(row.unexpected(format_args!("a row about all {other:?}"))),
             }
         };

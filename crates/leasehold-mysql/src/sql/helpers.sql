@@ -67,8 +67,9 @@ BEGIN
     SET p_is_locked = found < wanted;
 END
 -- next
--- Raises the high-water mark, as the caller has read it, to at least this, in the transaction that removes the rows. Nobody waits for it, for each
--- transaction at a time has a row of its own. Whoever adds a row again reads the mark after that, when the removal is committed.
+-- Raises the high-water mark, which the caller has read, to at least this, in the transaction that removes the rows. Nobody
+-- waits for it, for each transaction at a time has a row of its own. Whoever adds a row again reads the mark after that, when
+-- the removal is committed.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_pass(p_token BIGINT, p_mark BIGINT)
 SQL SECURITY INVOKER
 BEGIN

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use leasehold_core::{
     AcquireReply, Claims, ErrorKind, Filter, ListRequest, LostReason, Mode, RecordTerm,
-    RefusalReason, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    RefusalReason, Remaining, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
@@ -161,4 +161,17 @@ async fn a_term_begins_when_the_wait_is_over() {
     );
     let early: Vec<_> = server.rows(&early).await;
     assert!(early.is_empty(), "{early:?}");
+}
+
+/// The first key goes alone, and the others in one batch, which is answered by one row about all.
+#[tokio::test]
+async fn what_the_server_takes_to_add_a_row_is_not_left_of_the_term() {
+    let (server, store) = Server::with_store(&[]).await;
+    let slow = "CREATE TRIGGER leasehold.slow BEFORE INSERT ON leasehold.leasehold_leases FOR EACH ROW DO SLEEP(0.1)";
+    server.run(slow).await;
+    let requests = [1, 2, 3].map(|n| acquire(&format!("new {n}"), "a", Mode::Exclusive));
+    for reply in join_all(requests.iter().map(|request| store.acquire(request))).await {
+        let Remaining::For(left) = granted(reply).remaining else { panic!("it has a term") };
+        assert!(left <= LONG - Duration::from_millis(100), "{left:?} are left");
+    }
 }

@@ -22,7 +22,11 @@ leasehold_testkit::sql_together!(Server);
 #[tokio::test]
 async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
     let (server, store) = Server::with_store(&[]).await;
-    for row in ["'nobody' AS o_key", "NULL AS o_key, 'nobody' AS o_all"] {
+    for row in [
+        "'nobody' AS o_key",
+        "NULL AS o_key, 'nobody' AS o_all",
+        "NULL AS o_key, 'acquires' AS o_all",
+    ] {
         let breaks = [
             "DROP PROCEDURE leasehold.leasehold_release_batch".to_owned(),
             format!(
