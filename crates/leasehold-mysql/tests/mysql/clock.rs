@@ -85,7 +85,11 @@ async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
         until(async || terms(&observer).await.iter().all(is_over)).await;
         let wanted = stores.iter().flat_map(|(form, count, _, _)| names(form, *count));
         let asks: Vec<_> = wanted.map(|name| acquire(&name, "b", Mode::Exclusive)).collect();
-        for reply in join_all(asks.iter().map(|ask| other.acquire(ask))).await {
+        let waits = async || server.status("Innodb_row_lock_waits").await;
+        let before = waits().await;
+        let replies = join_all(asks.iter().map(|ask| other.acquire(ask))).await;
+        assert_eq!(waits().await, before, "an acquire waited for a row");
+        for reply in replies {
             match reply {
                 Ok(AcquireReply::Refused(refused)) => {
                     assert!(matches!(refused.why, RefusalReason::Busy), "{refused:?}");
