@@ -1,6 +1,7 @@
 //! The commands of a developer: `cargo xtask help`.
 
 mod api;
+mod benches;
 mod circles;
 mod deny;
 mod features;
@@ -94,8 +95,8 @@ fn main() -> ExitCode {
         Command::Package => package::package(),
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
-        Command::Bench { smoke: true, .. } => smoke(),
-        Command::Bench { arguments, .. } => bench(&arguments),
+        Command::Bench { smoke: true, .. } => benches::smoke(),
+        Command::Bench { arguments, .. } => benches::run(&arguments),
         Command::Ci => run(command(&shell::root().join(".ci/run"), &[])),
     };
     match outcome {
@@ -155,36 +156,6 @@ fn docs() -> Outcome {
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
     run(rustdoc)?;
     api::check()
-}
-
-fn bench(arguments: &[String]) -> Outcome {
-    let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
-    program.args(arguments);
-    run(program)
-}
-
-/// Every benchmark; the first is of the embedded stores.
-const BENCHMARKS: [&[&str]; 10] = [
-    &[],
-    &["local"],
-    &["redis"],
-    &["redlock"],
-    &["sqlite"],
-    &["mariadb"],
-    &["postgres"],
-    &["mongodb"],
-    &["spanner"],
-    &["slow-disk", "sqlite", "pairs"],
-];
-
-fn smoke() -> Outcome {
-    let path = stores::path(&stores::provide())?;
-    for arguments in BENCHMARKS {
-        let mut program = cargo(&["run", "--quiet", "--package", "leasehold-benches", "--"]);
-        program.args(arguments).env("PATH", &path);
-        run(program)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

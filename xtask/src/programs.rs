@@ -1,4 +1,4 @@
-//! Builds test programs with cargo, and runs several of them in parallel.
+//! Builds test programs with cargo, and runs several programs in parallel.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -118,32 +118,26 @@ impl Program {
     }
 }
 
-/// Runs them all, each with its command as `prepare` leaves it, and shows the output of each when it has ended.
-/// The output is kept in `logs` too.
-pub(crate) fn run(
-    programs: Vec<Program>,
-    arguments: &[String],
-    logs: &Path,
-    prepare: impl Fn(&mut Command) + Sync,
-) -> Outcome<Vec<Ran>> {
-    let waiting = Mutex::new(VecDeque::from(programs));
+/// Runs these commands, several at a time, each with its name, and shows the output of each when it has ended. The output is kept
+/// in `logs` too.
+pub(crate) fn run(commands: Vec<(String, Command)>, logs: &Path) -> Outcome<Vec<Ran>> {
+    make_empty(logs)?;
+    let waiting = Mutex::new(VecDeque::from(commands));
     let ended = Mutex::new(Vec::new());
     let next = || waiting.lock().expect("no program panics").pop_front();
     let work = || -> Result<(), String> {
-        while let Some(program) = next() {
-            let log = logs.join(format!("{}.txt", program.name));
+        while let Some((name, command)) = next() {
+            let log = logs.join(format!("{name}.txt"));
             let watch = Stopwatch::start();
-            let mut command = program.command(arguments);
-            prepare(&mut command);
             let (passed, status, printed) =
-                logged(command, &log).map_err(|error| format!("{}: {error}", program.name))?;
+                logged(command, &log).map_err(|error| format!("{name}: {error}"))?;
             let took = watch.elapsed();
             let mut ended = ended.lock().expect("no program panics");
-            println!("\n--> {}: {status}", program.name);
+            println!("\n--> {name}: {status}");
             let printed = String::from_utf8_lossy(&printed);
             println!("{}", printed.trim_end());
             let failures = (!passed).then(|| format!("{status}\n{}", failures(&printed)));
-            ended.push(Ran { name: program.name, took, failures });
+            ended.push(Ran { name, took, failures });
         }
         Ok(())
     };
@@ -163,6 +157,15 @@ fn logged(mut command: Command, log: &Path) -> Outcome<(bool, String, Vec<u8>)> 
         None => (false, format!("killed, because it took more than {} s", STUCK.as_secs())),
     };
     Ok((passed, status, fs::read(log)?))
+}
+
+/// Makes a folder, or removes all that is in it.
+pub(crate) fn make_empty(folder: &Path) -> Outcome {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(())
 }
 
 /// What a test program printed about failed tests; all of its output if it did not get that far.

@@ -1,7 +1,5 @@
 //! `cargo xtask test`.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -30,8 +28,7 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     let required = Required::parse(&std::env::var("LEASEHOLD_REQUIRE").unwrap_or_default())?;
     let mut times = Times::default();
     let (reports, logs) = (target().join("conformance"), target().join("test-logs"));
-    make_empty(&reports)?;
-    make_empty(&logs)?;
+    programs::make_empty(&reports)?;
 
     section("tests");
     let cargo_test = |what: &str| {
@@ -58,14 +55,15 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     });
     let programs = programs?;
     let path = stores::path(&provided)?;
-    let ran = times.take("tests", || {
-        programs::run(programs, &arguments.arguments, &logs, |program| {
-            program.env("LEASEHOLD_REPORT", &reports).env("PATH", &path);
-            if arguments.all {
-                program.env("LEASEHOLD_TEST_ALL", "1");
-            }
-        })
-    })?;
+    let commands = programs.iter().map(|program| {
+        let mut command = program.command(&arguments.arguments);
+        command.env("LEASEHOLD_REPORT", &reports).env("PATH", &path);
+        if arguments.all {
+            command.env("LEASEHOLD_TEST_ALL", "1");
+        }
+        (program.name.clone(), command)
+    });
+    let ran = times.take("tests", || programs::run(commands.collect(), &logs))?;
     times.within(ran.iter().map(|ran| (ran.name.clone(), ran.took)));
     let (mut failed, mut failures) = (Vec::new(), Vec::new());
     for ran in ran {
@@ -116,12 +114,4 @@ pub(crate) fn apart(name: &str, subcommand: &str) -> Command {
     let mut tests = cargo(&[subcommand, "--locked", "--manifest-path"]);
     tests.arg(manifest).arg("--target-dir").arg(target());
     tests
-}
-
-fn make_empty(folder: &Path) -> Outcome {
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    }
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    Ok(())
 }

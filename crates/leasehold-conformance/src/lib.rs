@@ -4,7 +4,7 @@
 //! It has more than two hundred cases, named by the clauses of the contract (`c03_same_id_returns_the_same_token`),
 //! and three programmes that look for what no case foresaw: an [`oracle`] that compares random requests with
 //! the pure rules, a [`history`] of contending clients, and a counter that loses what is not done under the
-//! lock. Everything runs on the store itself; the cases run again through `AnyStore`.
+//! lock. Everything runs on the store itself; the cases run again through `AnyStore`, once for all its forms.
 //!
 //! # Using it
 //! A store's crate has a test without a harness, and names this crate among its `dev-dependencies`:

@@ -1,14 +1,16 @@
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::AnyStore;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::ended::Ended;
 use crate::erased::Erased;
 use crate::fixture::Fixture;
 use crate::report::Report;
-use crate::{Failure, Forgets, Subject, cases, counter, history, oracle};
+use crate::{Backing, Failure, Forgets, Subject, cases, counter, history, oracle};
 
 /// Every case, the oracle, the history and the counter, on one or several stores.
 #[derive(Default)]
@@ -42,15 +44,23 @@ impl Suite {
     }
 
     /// Adds everything for one store: each case on the store itself and again through `AnyStore`, the oracle, the
-    /// history and the counter.
+    /// history and the counter. A store whose clients are `AnyStore`s runs each case once.
     #[must_use]
-    pub fn on(mut self, subject: impl Subject) -> Self {
+    pub fn on<S: Subject>(mut self, subject: S) -> Self {
         let subject = Arc::new(subject);
-        let mut planned = Planned::new(subject.name());
-        planned.add_programmes(&subject);
-        planned.add_cases("", &subject);
-        planned.add_cases("any::", &Arc::new(Erased::new(&subject)));
+        let mut planned = Planned::of(&subject);
+        if TypeId::of::<<S::Backing as Backing>::Store>() != TypeId::of::<AnyStore>() {
+            planned.add_cases("any::", &Arc::new(Erased::new(&subject)));
+        }
         self.stores.push(planned);
+        self
+    }
+
+    /// Adds another form of a store that the suite has, such as a cluster of its servers: everything but the cases
+    /// through `AnyStore`, which does the same for every form.
+    #[must_use]
+    pub fn on_form(mut self, subject: impl Subject) -> Self {
+        self.stores.push(Planned::of(&Arc::new(subject)));
         self
     }
 
@@ -96,6 +106,14 @@ impl Suite {
 impl Planned {
     fn new(store: &str) -> Self {
         Self { report: Arc::new(Mutex::new(Report::new(store))), jobs: Vec::new() }
+    }
+
+    /// Everything on the store itself.
+    fn of<S: Subject>(subject: &Arc<S>) -> Self {
+        let mut planned = Self::new(subject.name());
+        planned.add_programmes(subject);
+        planned.add_cases("", subject);
+        planned
     }
 
     fn add(&mut self, name: String, run: impl FnOnce() -> CaseResult + Send + 'static) {

@@ -15,7 +15,7 @@ use leasehold_local::LocalStore;
 const TICK: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    Suite::new().on(Local).on(InRealTime).main()
+    Suite::new().on(Local).on_form(InRealTime).main()
 }
 
 /// The local store on a manual clock.

@@ -1,28 +1,33 @@
 //! The results of cases that do not run, and their place in the report.
 
+use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::{Backing, Observation, Report, Result, Subject, Suite, Time};
-use leasehold_core::AnyStore;
+use leasehold_core::{AnyStore, Store};
 
 use crate::planted::store::{Abilities, Planted, PlantedStore};
 
-/// A store whose server is not installed.
-struct Absent;
+/// A store whose server is not installed, with clients of this type.
+struct Absent<S> {
+    name: &'static str,
+    clients: PhantomData<S>,
+}
 
-/// None exists.
-enum Nothing {}
+/// A state of it. None exists.
+struct Nothing<S>(Infallible, PhantomData<S>);
 
-impl Subject for Absent {
-    type Backing = Nothing;
+impl<S: Store> Subject for Absent<S> {
+    type Backing = Nothing<S>;
 
     fn name(&self) -> &'static str {
-        "absent"
+        self.name
     }
 
-    async fn open(&self) -> Result<Nothing> {
+    async fn open(&self) -> Result<Nothing<S>> {
         Err(std::io::Error::other("it was opened although it is not there"))?
     }
 
@@ -31,24 +36,28 @@ impl Subject for Absent {
     }
 }
 
-impl Backing for Nothing {
-    type Store = AnyStore;
+impl<S: Store> Backing for Nothing<S> {
+    type Store = S;
 
-    async fn client(&self) -> Result<AnyStore> {
-        match *self {}
+    async fn client(&self) -> Result<S> {
+        match self.0 {}
     }
 
     async fn observe(&self) -> Result<Observation> {
-        match *self {}
+        match self.0 {}
     }
 
     fn time(&self) -> Time {
-        match *self {}
+        match self.0 {}
     }
 }
 
+fn absent<S: Store>(name: &'static str) -> Absent<S> {
+    Absent { name, clients: PhantomData }
+}
+
 fn run(required: &str) -> Report {
-    Suite::new().on(Absent).require(required).run(|_| true).remove(0)
+    Suite::new().on(absent::<PlantedStore>("absent")).require(required).run(|_| true).remove(0)
 }
 
 #[test]
@@ -58,33 +67,34 @@ fn a_case_that_cannot_run_is_ignored_by_name() {
         assert!(report.cases.len() > 180, "{} cases", report.cases.len());
         assert_eq!(report.ignored().count(), report.cases.len());
         assert!(report.ignored().all(|(_, why)| why == "no such server is installed"));
-        assert!(report.ignored().any(|(name, _)| name == "any::c02_other_keys_are_free"));
     }
 }
 
 #[test]
+fn a_case_runs_through_any_store_once_for_all_forms_of_a_store() {
+    let suite = Suite::new()
+        .on(absent::<PlantedStore>("typed"))
+        .on_form(absent::<PlantedStore>("form"))
+        .on(absent::<AnyStore>("erased"));
+    let reports = suite.run(|_| true);
+    let names = |nth: usize| reports[nth].cases.keys().map(String::as_str).collect::<Vec<_>>();
+    let [typed, form, erased] = [names(0), names(1), names(2)];
+    let (again, once): (Vec<&str>, Vec<&str>) =
+        typed.into_iter().partition(|name| name.starts_with("any::"));
+    let programmes = ["counter", "history", "oracle"];
+    let mut all: Vec<_> =
+        again.iter().map(|name| &name["any::".len()..]).chain(programmes).collect();
+    all.sort_unstable();
+    assert!(again.len() >= 90, "{} cases", again.len());
+    assert_eq!(all, once);
+    assert_eq!((&form, &erased), (&once, &once));
+}
+
+#[test]
 fn a_required_store_is_required_in_all_its_forms() {
-    struct Form(&'static str);
-
-    impl Subject for Form {
-        type Backing = Nothing;
-
-        fn name(&self) -> &'static str {
-            self.0
-        }
-
-        async fn open(&self) -> Result<Nothing> {
-            Absent.open().await
-        }
-
-        fn unavailable(&self) -> Option<String> {
-            Absent.unavailable()
-        }
-    }
-
     for (name, is_required) in [("absent-in-real-time", true), ("absentee", false)] {
-        let reports = Suite::new().cases_on(Form(name)).require("absent").run(|_| true);
-        assert_eq!(reports[0].failed().count() > 0, is_required, "{name}");
+        let suite = Suite::new().cases_on(absent::<PlantedStore>(name)).require("absent");
+        assert_eq!(suite.run(|_| true)[0].failed().count() > 0, is_required, "{name}");
     }
 }
 

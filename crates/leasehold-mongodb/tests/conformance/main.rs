@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         skew: Duration::from_millis(100),
         pool: Pool::new(),
     };
-    Suite::new().on(set).on(alone).main()
+    Suite::new().on(set).on_form(alone).main()
 }
 
 struct Mongodb {

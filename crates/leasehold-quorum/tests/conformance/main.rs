@@ -19,17 +19,17 @@ fn main() -> ExitCode {
         |name, kind, count, fenced, operations| Quorum { name, kind, count, fenced, operations };
     let suite = Suite::new()
         .on(quorum("quorum", Kind::Local, 3, false, 30_000))
-        .on(quorum("quorum-fenced", Kind::Local, 3, true, 5_000))
-        .on(quorum("quorum-of-5-fenced", Kind::Local, 5, true, 2_000))
-        .on(quorum("quorum-sqlite-fenced", Kind::Sqlite, 3, true, 500));
+        .on_form(quorum("quorum-fenced", Kind::Local, 3, true, 5_000))
+        .on_form(quorum("quorum-of-5-fenced", Kind::Local, 5, true, 2_000))
+        .on_form(quorum("quorum-sqlite-fenced", Kind::Sqlite, 3, true, 500));
     if !leasehold_testkit::all() {
         return suite.main();
     }
     suite
-        .on(quorum("quorum-of-5", Kind::Local, 5, false, 2_000))
-        .on(quorum("quorum-sqlite", Kind::Sqlite, 3, false, 500))
-        .on(quorum("quorum-sqlite-of-5", Kind::Sqlite, 5, false, 250))
-        .on(quorum("quorum-sqlite-of-5-fenced", Kind::Sqlite, 5, true, 250))
+        .on_form(quorum("quorum-of-5", Kind::Local, 5, false, 2_000))
+        .on_form(quorum("quorum-sqlite", Kind::Sqlite, 3, false, 500))
+        .on_form(quorum("quorum-sqlite-of-5", Kind::Sqlite, 5, false, 250))
+        .on_form(quorum("quorum-sqlite-of-5-fenced", Kind::Sqlite, 5, true, 250))
         .main()
 }
 

@@ -34,9 +34,9 @@ fn main() -> ExitCode {
     let few = |redis| Redis { operations: 3_000, ..redis };
     let alone = Suite::new()
         .on(redis("redis", Layout::Apart(1)))
-        .on(few(redis("redis-cluster", Layout::Cluster)))
-        .on(few(redis("redis-sentinel", Layout::Watched)))
-        .on(Shared { name: "valkey", server: Whose::Ours(VALKEY, OnceCell::new()) });
+        .on_form(few(redis("redis-cluster", Layout::Cluster)))
+        .on_form(few(redis("redis-sentinel", Layout::Watched)))
+        .on_form(Shared { name: "valkey", server: Whose::Ours(VALKEY, OnceCell::new()) });
     quorum::add(alone).main()
 }
 

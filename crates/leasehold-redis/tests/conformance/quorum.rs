@@ -19,7 +19,7 @@ pub(crate) fn add(suite: Suite) -> Suite {
     let (three, five) = (sets(3), sets(5));
     let quorum =
         |name, sets: &Sets, count, fenced| Quorum { name, sets: sets.clone(), count, fenced };
-    let suite = suite.on(quorum("quorum-redis", &three, 3, false)).on(quorum(
+    let suite = suite.on_form(quorum("quorum-redis", &three, 3, false)).on_form(quorum(
         "quorum-redis-fenced",
         &three,
         3,
@@ -27,7 +27,7 @@ pub(crate) fn add(suite: Suite) -> Suite {
     ));
     let of_five = quorum("quorum-redis-of-5-fenced", &five, 5, true);
     if leasehold_testkit::all() {
-        suite.on(of_five).on(quorum("quorum-redis-of-5", &five, 5, false))
+        suite.on_form(of_five).on_form(quorum("quorum-redis-of-5", &five, 5, false))
     } else {
         suite.cases_on(of_five)
     }
