@@ -1,7 +1,6 @@
 //! The commands of a developer: `cargo xtask help`.
 
 mod api;
-mod benches;
 mod circles;
 mod deny;
 mod features;
@@ -95,8 +94,8 @@ fn main() -> ExitCode {
         Command::Package => package::package(),
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
-        Command::Bench { smoke: true, .. } => benches::smoke(),
-        Command::Bench { arguments, .. } => benches::run(&arguments),
+        Command::Bench { smoke: true, .. } => smoke(),
+        Command::Bench { arguments, .. } => bench(&arguments),
         Command::Ci => run(command(&shell::root().join(".ci/run"), &[])),
     };
     match outcome {
@@ -109,8 +108,11 @@ fn main() -> ExitCode {
 }
 
 fn loom() -> Outcome {
-    let test = ["test", "--package", "leasehold-local", "--test", "loom", "--release"];
-    let mut models = cargo(&test);
+    let mut models = cargo(&["test", "--package", "leasehold-local", "--test", "loom"]);
+    // So the models run as fast as in a release build, which takes twice as long to compile.
+    for package in ["generator", "leasehold-local", "loom"] {
+        models.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=2"));
+    }
     // In a folder of its own: the flag has everything built anew.
     models.arg("--target-dir").arg(shell::target().join("loom"));
     models.env("RUSTFLAGS", "--cfg leasehold_loom");
@@ -156,6 +158,21 @@ fn docs() -> Outcome {
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
     run(rustdoc)?;
     api::check()
+}
+
+fn bench(arguments: &[String]) -> Outcome {
+    let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
+    program.args(arguments);
+    run(program)
+}
+
+/// With the packages and features of the other tests, so that hardly anything is built anew. Several at a time, for the figures mean
+/// nothing.
+fn smoke() -> Outcome {
+    let path = stores::path(&stores::provide())?;
+    let mut tests = cargo(&["test", "--workspace", "--all-features", "--test", "smoke"]);
+    tests.args(["--", "--ignored", "--test-threads", "3"]).env("PATH", path);
+    run(tests)
 }
 
 #[cfg(test)]

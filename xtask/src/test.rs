@@ -34,7 +34,7 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     let cargo_test = |what: &str| {
         let mut tests = cargo(&["test", what, "--all-features"]);
         if arguments.packages.is_empty() {
-            tests.args(WHOLE);
+            tests.arg("--workspace");
         }
         for package in &arguments.packages {
             tests.args(["--package", package]);
@@ -101,9 +101,6 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     }
     required.judge(&tally)
 }
-
-/// All packages with tests. The benches have none, and their dependencies are nobody else's.
-pub(crate) const WHOLE: [&str; 3] = ["--workspace", "--exclude", "leasehold-benches"];
 
 /// The folders of tests which need dependencies or features that nothing else may have, and so workspaces of their own.
 pub(crate) const APART: [&str; 2] = ["beside-sqlx", "crypto-provider"];

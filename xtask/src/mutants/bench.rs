@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::list::Tests;
+use crate::programs;
 use crate::shell::{Outcome, capture, cargo, command, run, target, within};
-use crate::{programs, test};
 
 /// A test that takes longer than this hangs because of the fault.
 const STUCK: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl Bench {
     pub(super) fn judge(&self, tests: &Tests, name: &str) -> Outcome<Judgement> {
         let log = File::create(self.log(name))?;
         let mut build = Self::cargo(&self.folder, &["test", "--no-run", "--all-features"]);
-        build.args(test::WHOLE).args(tests.test.split_whitespace()).stderr(log.try_clone()?);
+        build.arg("--workspace").args(tests.test.split_whitespace()).stderr(log.try_clone()?);
         let Ok(programs) = programs::build(build) else { return Ok(Judgement::NotCompiled) };
         let mut verdict = Judgement::NothingRun;
         for program in programs {

@@ -3,6 +3,7 @@
 
 mod observe;
 
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,12 +19,18 @@ use leasehold_testkit::mongodb::replica_set::{ReplicaSet, SetOptions};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
-    let set =
-        Mongodb { name: "mongodb", is_replicated: true, skew: Duration::ZERO, pool: Pool::new() };
+    let set = Mongodb {
+        name: "mongodb",
+        is_replicated: true,
+        skew: Duration::ZERO,
+        max_holders: const { NonZeroU32::new(100).unwrap() },
+        pool: Pool::new(),
+    };
     let alone = Mongodb {
         name: "mongodb-alone",
         is_replicated: false,
         skew: Duration::from_millis(100),
+        max_holders: MongodbConfig::DEFAULT_MAX_HOLDERS,
         pool: Pool::new(),
     };
     Suite::new().on(set).on_form(alone).main()
@@ -33,6 +40,8 @@ struct Mongodb {
     name: &'static str,
     is_replicated: bool,
     skew: Duration,
+    /// Each holder makes the document longer, and each change writes all of it.
+    max_holders: NonZeroU32,
     pool: Pool<Clocked>,
 }
 
@@ -62,13 +71,14 @@ impl Servers {
 struct State {
     set: Pooled<Clocked>,
     skew: Duration,
+    max_holders: NonZeroU32,
     forget_after: Duration,
 }
 
 impl Mongodb {
     async fn take(&self, forget_after: Duration) -> Result<State> {
         let set = self.pool.take(self.start()).await?;
-        let state = State { set, skew: self.skew, forget_after };
+        let state = State { set, skew: self.skew, max_holders: self.max_holders, forget_after };
         let server = state.set.servers.first();
         // A replica set does not drop a database while its clock stands still.
         let everything = doc! { "delete": "locks", "deletes": [{ "q": {}, "limit": 0 }] };
@@ -103,6 +113,7 @@ impl State {
         let config = MongodbConfig::parse(&url)?
             .timeout(timeout)
             .skew(self.skew)
+            .max_holders(self.max_holders)
             .forget_after(Some(self.forget_after));
         Ok(config.connect().await?)
     }
