@@ -12,7 +12,8 @@ use leasehold_driver::batches::{
     Exchange, Outcome, Outcomes, Request, Requests, Server, each_kind,
 };
 
-use crate::client::{Client, Decision, Found};
+use crate::client::{Client, Decision, Found, Times};
+use crate::error;
 use crate::rows::Rows;
 use crate::sender::Sender;
 use crate::table::Sql;
@@ -30,7 +31,7 @@ pub(crate) trait Member: Request + Clone {
     fn carry_out(
         requests: Vec<Self>,
         by: &Transactions,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> impl Future<Output = Result<Vec<Result<Self::Reply>>>> + Send {
         by.transact(requests, times)
     }
@@ -44,7 +45,7 @@ impl Member for AcquireRequest {
     async fn carry_out(
         requests: Vec<Self>,
         by: &Transactions,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> Result<Vec<Result<AcquireReply>>> {
         by.acquire(requests, times).await
     }
@@ -79,7 +80,7 @@ impl Transactions {
     async fn transact<R: Member>(
         &self,
         requests: Vec<R>,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> Result<Vec<Result<R::Reply>>> {
         let (client, sql) = (&self.client, Arc::clone(&self.sql));
         let lock = sql.lock(requests.iter().flat_map(|one| one.keys()));
@@ -100,9 +101,9 @@ impl Transactions {
     async fn acquire(
         &self,
         requests: Vec<AcquireRequest>,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> Result<Vec<Result<AcquireReply>>> {
-        let refused = self.look(&requests, times.0).await?;
+        let refused = self.look(&requests, times.begin).await?;
         let rest = requests.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
         let rest: Vec<_> = rest.map(|(one, _)| one.clone()).collect();
         let mut decided = match rest.as_slice() {
@@ -151,6 +152,19 @@ impl Transactions {
     }
 }
 
+impl Transactions {
+    /// Those of a batch: several requests wait only briefly for rows that another client has locked, and keep the locks of their own
+    /// rows no longer.
+    fn times<R: Member>(&self, requests: &[&R], begin: Deadline) -> Times {
+        let end = self.client.deadline();
+        let patience = requests.iter().map(|one| one.patience(self.client.timeout)).min();
+        match patience.filter(|_| requests.len() > 1) {
+            Some(patience) => Times { begin, end: end.within(patience), gives_way: true },
+            None => Times { begin, end, gives_way: false },
+        }
+    }
+}
+
 impl Server for Transactions {
     async fn send(&self, requests: &Requests<'_>, begin: Deadline) -> Outcomes {
         each_kind(self, requests, begin).await
@@ -167,8 +181,12 @@ impl Server for Transactions {
 impl<R: Member> Exchange<R> for Transactions {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
         let members = requests.iter().map(|one| (*one).clone()).collect();
-        match R::carry_out(members, self, (begin, self.client.deadline())).await {
+        match R::carry_out(members, self, self.times(requests, begin)).await {
             Ok(replies) => replies.into_iter().map(Outcome::Done).collect(),
+            // Another client may have locked the rows of one of them.
+            Err(error) if error::is_to_be_sent_again(&error) => {
+                requests.iter().map(|_| Outcome::SendAlone).collect()
+            }
             Err(error) => requests.iter().map(|_| Outcome::Done(Err(error.clone()))).collect(),
         }
     }

@@ -38,6 +38,23 @@ pub(crate) struct SpannerClock {
     pub(crate) read_again_after: Duration,
 }
 
+/// When a transaction begins and ends at the latest.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// No attempt begins later: not the first, and none after Spanner has aborted one.
+    pub(crate) begin: Deadline,
+    pub(crate) end: Deadline,
+    /// It ends while others may still have an answer: one that it does not get shows nothing about the connection.
+    pub(crate) gives_way: bool,
+}
+
+impl Times {
+    /// Those of a transaction that is the whole operation.
+    pub(crate) fn until(end: Deadline) -> Self {
+        Self { begin: end, end, gives_way: false }
+    }
+}
+
 /// What a transaction has read.
 pub(crate) struct Found {
     /// Spanner's clock, in microseconds since 1970, read after the rows were locked.
@@ -67,16 +84,18 @@ impl Client {
     }
 
     /// Reads by a statement that locks its rows, each with Spanner's clock as `now`, and writes what `decide` changes, in one
-    /// transaction that begins before `begin` and ends before `until`. One that is aborted begins anew. It runs on if its caller
-    /// goes.
+    /// transaction that begins and ends in time. One that is aborted begins anew. It runs on if its caller goes.
     pub(crate) async fn transact<T: Send + 'static>(
         &self,
         sender: &Sender,
-        (begin, until): (Deadline, Deadline),
+        Times { begin, end: until, gives_way }: Times,
         lock: Statement,
         decide: impl Fn(&Found) -> Result<Decision<T>> + Send + Sync + 'static,
     ) -> Result<Committed<T>> {
         let unanswered = || self.unanswered(begin.limit(), Effect::NotApplied);
+        if begin.left().is_zero() {
+            return Err(unanswered());
+        }
         let begun = sender.micros();
         let lane = sender.lane(begin).await.ok_or_else(unanswered)?;
         let (number, database) = sender.client(begin).await.ok_or_else(unanswered)??;
@@ -84,7 +103,7 @@ impl Client {
             .read_write_transaction()
             .with_transaction_timeout(until.left())
             .with_rollback_retry_policy(NeverRetry)
-            .with_retry_policy(BasicTransactionRetryPolicy::new().with_total_timeout(until.left()))
+            .with_retry_policy(BasicTransactionRetryPolicy::new().with_total_timeout(begin.left()))
             .build();
         let (clock, server, sender) = (self.clock.clone(), self.server.clone(), sender.clone());
         let shared = Arc::new((lock, decide));
@@ -115,7 +134,11 @@ impl Client {
             // The driver's own limits do not hold while it connects, or reads what has begun to arrive.
             let decided = until.bound(Box::pin(decided)).await;
             let commits = commits.load(Ordering::Relaxed);
-            sender.judge(number, begun, decided.as_ref().map(|done| done.as_ref().err()));
+            let ended = decided.as_ref().map(|done| done.as_ref().err());
+            if !gives_way || ended.is_some_and(|failure| !failure.is_some_and(error::is_unanswered))
+            {
+                sender.judge(number, begun, ended);
+            }
             match decided {
                 Some(Ok(done)) => {
                     let at = done.commit_timestamp();

@@ -67,6 +67,11 @@ pub(crate) fn has_code(error: &Error, code: Code) -> bool {
     failure.and_then(Failure::status).is_some_and(|status| status.code == code)
 }
 
+/// Whether a request that shared a transaction is worth one of its own.
+pub(crate) fn is_to_be_sent_again(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable && error.effect() == Effect::NotApplied
+}
+
 /// Whether a change of the schema was refused because another one is under way.
 pub(crate) fn is_of_busy_schema(error: &Error) -> bool {
     error.to_string().contains("concurrent schema change")
@@ -87,7 +92,7 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
         ))
         .with_effect(effect),
         Code::NotFound if names_session(code, message) => {
-            Error::unavailable(Effect::NotApplied, replied)
+            Error::unavailable(effect, replied)
         }
         Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")).with_effect(effect),
         Code::InvalidArgument if message.contains("not found") => Error::incompatible(format!(
@@ -125,7 +130,7 @@ mod tests {
             (Code::Aborted, "", Unavailable, NotApplied),
             (Code::PermissionDenied, "", Denied, Unknown),
             (Code::Unauthenticated, "", Denied, Unknown),
-            (Code::NotFound, "Session not found: s", Unavailable, NotApplied),
+            (Code::NotFound, "Session not found: s", Unavailable, Unknown),
             (Code::NotFound, "Database not found: d", Incompatible, Unknown),
             (Code::InvalidArgument, "Table not found: leasehold", Incompatible, Unknown),
             (Code::InvalidArgument, "[ERROR] syntax error at", Incompatible, Unknown),

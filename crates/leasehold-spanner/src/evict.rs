@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::client::{Decision, Found};
+use crate::client::{Decision, Found, Times};
 use crate::columns::{instant, now};
 use crate::position::Position;
 use crate::rows::{Rows, Stored, forget, name, stored};
@@ -143,7 +143,7 @@ impl Inner {
         let (client, sql) = (&self.client, Arc::clone(&self.sql));
         let lock = sql.lock(keys.iter());
         let decide = move |found: &Found| decide(&Rows::of(found)?, &sql.table, &keys);
-        Ok(client.transact(&client.requests, (until, until), lock, decide).await?.reply)
+        Ok(client.transact(&client.requests, Times::until(until), lock, decide).await?.reply)
     }
 
     /// Whether there is something to remove in a row, or to report.

@@ -32,7 +32,7 @@ pub use self::config::SpindleConfig;
 use self::rules::{Decided, Lock, LockRow, MARGIN};
 use self::statements::{PART, Statements};
 use self::turns::Turns;
-use crate::client::{Client, Committed, Decision, Found};
+use crate::client::{Client, Committed, Decision, Found, Times};
 use crate::columns::{column, instant, now};
 use crate::error;
 use crate::sender::Sender;
@@ -141,17 +141,19 @@ enum Tried {
     Decided(AcquireReply, bool),
     /// There is no row, and nobody has looked around it inside the transaction.
     New,
+    /// Somebody else has this claim row.
+    Claimed(String),
 }
 
 impl Inner {
     async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> Result<AcquireReply> {
         let refusals = &self.client.refusals;
         let refused = match refusals.concern(request) {
-            true => self.look(request, times.0).await?,
+            true => self.look(request, times.begin).await?,
             false => None,
         };
         let reply = match refused {
@@ -183,13 +185,13 @@ impl Inner {
     async fn try_to_take(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> Result<AcquireReply> {
         let key = &request.claims().first().key;
-        let mut is_new = self.survey(key, times.0).await?;
+        let mut is_new = self.survey(key, times.begin).await?;
         loop {
-            let claim = Arc::new(Mutex::default());
-            match self.try_once(request, times, is_new, &claim).await {
+            let claimed = Arc::new(Mutex::default());
+            let claim = match self.try_once(request, times, is_new, &claimed).await {
                 Ok(Tried::Decided(reply, is_granted)) => {
                     lock(&self.met).forget(key);
                     if is_new {
@@ -200,21 +202,25 @@ impl Inner {
                     }
                     return Ok(reply);
                 }
-                Ok(Tried::New) => is_new = true,
+                Ok(Tried::New) => {
+                    is_new = true;
+                    continue;
+                }
+                Ok(Tried::Claimed(claim)) => claim,
                 Err(error) if error::has_code(&error, Code::AlreadyExists) => {
-                    let Some(claim) = lock(&claim).take() else {
+                    let Some(claim) = lock(&claimed).take() else {
                         // Somebody else added the lock.
                         is_new = false;
                         continue;
                     };
-                    let left = self.respect(key, &claim);
-                    if !left.is_zero() {
-                        let why = RefusalReason::Held(None);
-                        let refused = Refused::new(key.clone(), why, Some(left));
-                        return Ok(AcquireReply::Refused(refused));
-                    }
+                    claim
                 }
                 Err(error) => return Err(error),
+            };
+            let left = self.respect(key, &claim);
+            if !left.is_zero() {
+                let refused = Refused::new(key.clone(), RefusalReason::Held(None), Some(left));
+                return Ok(AcquireReply::Refused(refused));
             }
         }
     }
@@ -233,7 +239,7 @@ impl Inner {
     async fn try_once(
         &self,
         request: &AcquireRequest,
-        times: (Deadline, Deadline),
+        times: Times,
         is_new: bool,
         claimed: &Arc<Mutex<Option<String>>>,
     ) -> Result<Tried> {
@@ -253,11 +259,24 @@ impl Inner {
             if is_new {
                 refuse_neighbour(&key, &found.rows)?;
             }
-            *lock(&claimed) = row.as_ref().map(LockRow::claim);
+            let is_added = row.is_none();
             let now = instant(found.now);
             let of_key = Lock::new(key.clone(), row, duration);
+            let claim = of_key.claim();
+            let mut passed = passed.as_deref();
+            if is_added {
+                match claim_is_ours(&found.rows)? {
+                    Some(true) => passed = Some(&claim),
+                    Some(false) if passed != Some(&*claim) => {
+                        let reply = Tried::Claimed(claim);
+                        return Ok(Decision { reply, changes: Vec::new() });
+                    }
+                    _ => {}
+                }
+            }
             let acquire = |rules: &mut Table| rules.acquire(&request, now);
-            let decided = of_key.decide(&statements.table, now, passed.as_deref(), acquire)?;
+            let decided = of_key.decide(&statements.table, now, passed, acquire)?;
+            *lock(&claimed) = (!is_added).then_some(claim);
             let Decided { reply, changes, is_granted } = decided;
             Ok(Decision { reply: Tried::Decided(reply, is_granted), changes })
         };
@@ -312,7 +331,7 @@ impl Inner {
     async fn change<T: Send + 'static>(
         &self,
         sender: &Sender,
-        times: (Deadline, Deadline),
+        times: Times,
         key: &Key,
         decide: impl Fn(&Lock, &TableName, Now) -> Result<Decided<T>> + Send + Sync + 'static,
     ) -> Result<T> {
@@ -379,6 +398,12 @@ impl Inner {
 fn row_of(rows: &[Row]) -> Result<Option<LockRow>> {
     let row = rows.first().map(LockRow::of);
     Ok(row.transpose()?.flatten())
+}
+
+/// Whether the claim row of a lock without a row is ours; `None` if there is none.
+fn claim_is_ours(rows: &[Row]) -> Result<Option<bool>> {
+    let is_ours = rows.first().map(|row| column::<Option<bool>>(row, "claim_is_ours"));
+    Ok(is_ours.transpose()?.flatten())
 }
 
 fn refuse_neighbour(key: &Key, rows: &[Row]) -> Result<()> {

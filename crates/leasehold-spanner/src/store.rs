@@ -10,7 +10,7 @@ use leasehold_driver::batches::{Batches, Sizes};
 
 use crate::SpannerConfig;
 use crate::batch::{Member, Transactions};
-use crate::client::Client;
+use crate::client::{Client, Times};
 use crate::position::Position;
 use crate::table::Sql;
 
@@ -87,7 +87,7 @@ impl Inner {
             let transactions = Transactions { client, sql };
             async move {
                 let alone = vec![(*request).clone()];
-                R::carry_out(alone, &transactions, (until, until)).await?.remove(0)
+                R::carry_out(alone, &transactions, Times::until(until)).await?.remove(0)
             }
         };
         self.batches.carry_out(requests, until, |one| one.keys().nth(1).is_none(), alone).await

@@ -13,8 +13,16 @@ const NO_TOKEN: &str = "0001-01-01T00:00:00Z";
 /// The name of the claim row for a token of a lock: the lock's, `_`, and XXH64 of the token as spindle v2 prints it (RFC 3339 in
 /// UTC, without zeros at the end of the fraction).
 pub(super) fn name(lock: &str, token: Option<Timestamp>) -> String {
-    let text = token.map_or_else(|| NO_TOKEN.to_owned(), String::from);
-    format!("{lock}_{}", XxHash64::oneshot(0, text.as_bytes()))
+    of_text(lock, &token.map_or_else(|| NO_TOKEN.to_owned(), String::from))
+}
+
+/// The name of the claim row for a lock without a row: in Go the token is the empty text then.
+pub(super) fn name_without_row(lock: &str) -> String {
+    of_text(lock, "")
+}
+
+fn of_text(lock: &str, token: &str) -> String {
+    format!("{lock}_{}", XxHash64::oneshot(0, token.as_bytes()))
 }
 
 /// Claims of others that this store has met.
@@ -75,7 +83,7 @@ mod tests {
             let token = token.map(|(seconds, nanos)| Timestamp::clamp(seconds, nanos));
             assert_eq!(name("jx", token), format!("jx_{suffix}"));
         }
-        assert_eq!(XxHash64::oneshot(0, b""), 17_241_709_254_077_376_921);
+        assert_eq!(name_without_row("jx"), "jx_17241709254077376921");
     }
 
     #[test]

@@ -1,22 +1,26 @@
 //! Ends leases by force, and removes what is over.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use google_cloud_gax::error::rpc::Code;
 use google_cloud_spanner::result::Row;
 use leasehold_core::{
-    Effect, EvictReply, EvictRequest, EvictTarget, Filter, Key, Result, Table, Unreadable, worst,
+    Clock as _, Effect, Error, EvictReply, EvictRequest, EvictTarget, Filter, Key, Now, Result,
+    Table, Unreadable, worst,
 };
 use leasehold_driver::{Deadline, outliving};
 
 use super::rules::{Lock, LockRow, delete};
 use super::statements::KEEP_CLAIMS;
-use super::{Inner, LOOK_AT, PURGE_EVERY, behind_page};
-use crate::client::{Decision, Found};
+use super::{Inner, LOOK_AT, PURGE_EVERY, behind_page, lock};
+use crate::client::{Decision, Found, Times};
 use crate::columns::{column, instant, now};
+use crate::error;
 use crate::sweep::{Sweep, add, left, sweep};
+use crate::table::TableName;
 
 /// Frees any lock whose holder is gone, and removes old claim rows.
 struct Purge<'p> {
@@ -61,21 +65,7 @@ impl Sweep for Purge<'_> {
 impl Inner {
     pub(super) async fn evict(&self, targets: &[EvictTarget], limit: usize) -> Result<EvictReply> {
         let named = &targets[..limit.min(targets.len())];
-        let evictions = named.iter().map(|target| async move {
-            let request = EvictRequest::exactly(vec![target.clone()], None);
-            let (client, until) = (&self.client, self.client.deadline());
-            self.change(&client.requests, (until, until), &target.key, move |lock, table, now| {
-                let evict = |rules: &mut Table| Ok(!rules.evict(&request, now).removed.is_empty());
-                let mut decided = lock.decide(table, now, None, evict)?;
-                if decided.reply
-                    && let Some(changes) = lock.depose(table, now)?
-                {
-                    decided.changes = changes;
-                }
-                Ok(decided)
-            })
-            .await
-        });
+        let evictions = named.iter().map(|target| self.evict_one(target));
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
         for (target, evicted) in named.iter().zip(join_all(evictions).await) {
             match evicted {
@@ -88,6 +78,43 @@ impl Inner {
             Some(error) if removed.is_empty() => Err(error),
             Some(error) => Err(error.with_effect(Effect::Unknown)),
             None => Ok(EvictReply::new(removed, 0, named.len() < targets.len())),
+        }
+    }
+
+    /// Ends a lease; false if it is not there.
+    async fn evict_one(&self, target: &EvictTarget) -> Result<bool> {
+        let times = Times::until(self.client.deadline());
+        loop {
+            let request = EvictRequest::exactly(vec![target.clone()], None);
+            let passed = lock(&self.met).passed(&target.key, self.patience(), self.clock.now());
+            let claimed = Arc::new(Mutex::default());
+            let claims = Arc::clone(&claimed);
+            let evict = move |of_key: &Lock, table: &TableName, now: Now| {
+                let evict = |rules: &mut Table| Ok(!rules.evict(&request, now).removed.is_empty());
+                let mut decided = of_key.decide(table, now, None, evict)?;
+                if decided.reply
+                    && let Some(changes) = of_key.depose(table, now, passed.as_deref())?
+                {
+                    *lock(&claims) = Some(of_key.claim());
+                    decided.changes = changes;
+                }
+                Ok(decided)
+            };
+            let done = self.change(&self.client.requests, times, &target.key, evict).await;
+            let is_claimed = |error: &Error| error::has_code(error, Code::AlreadyExists);
+            if !done.as_ref().is_err_and(is_claimed) {
+                return done;
+            }
+            // Another client is about to take the lock over.
+            let Some(claim) = lock(&claimed).take() else { return done };
+            let left = self.respect(&target.key, &claim);
+            if !left.is_zero() {
+                let message = format!(
+                    "a client of spindle is taking over the lock {:?}; if it does not lead within {left:?}, evict again",
+                    target.key.as_str()
+                );
+                return Err(Error::unavailable(Effect::NotApplied, message));
+            }
         }
     }
 
@@ -143,7 +170,7 @@ impl Inner {
         };
         let client = &self.client;
         let look = self.statements.look(names);
-        Ok(client.transact(&client.requests, (until, until), look, decide).await?.reply)
+        Ok(client.transact(&client.requests, Times::until(until), look, decide).await?.reply)
     }
 
     /// Removes those of these claim rows that are ours and old enough.
@@ -162,7 +189,7 @@ impl Inner {
         };
         let client = &self.client;
         let look = self.statements.look(names);
-        client.transact(&client.requests, (until, until), look, decide).await.map(drop)
+        client.transact(&client.requests, Times::until(until), look, decide).await.map(drop)
     }
 
     /// Removes old claim rows of a lock, once in a while, beside its requests.

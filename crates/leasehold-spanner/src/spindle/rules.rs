@@ -50,7 +50,7 @@ impl LockRow {
     }
 
     /// The name of the claim row for its token.
-    pub(super) fn claim(&self) -> String {
+    fn claim(&self) -> String {
         claims::name(&self.name, self.token)
     }
 
@@ -123,6 +123,12 @@ impl Lock {
         Self { key, row, duration }
     }
 
+    /// The name of the claim row that a new token needs.
+    pub(super) fn claim(&self) -> String {
+        let without_row = || claims::name_without_row(self.key.as_str());
+        self.row.as_ref().map_or_else(without_row, LockRow::claim)
+    }
+
     /// Lets the rules decide. A new token needs the claim row of the old one, which must not exist yet, unless it is the one that
     /// is `passed`.
     ///
@@ -147,10 +153,8 @@ impl Lock {
             after.is_some_and(|after| before.as_ref().is_none_or(|b| b.token != after.token));
         match (&self.row, after) {
             (None, None) => {}
-            (row, Some(after)) if is_granted => {
-                if let Some(row) = row {
-                    changes.push(claim(table, &row.claim(), passed, now)?);
-                }
+            (_, Some(after)) if is_granted => {
+                changes.push(claim(table, &self.claim(), passed, now)?);
                 changes.push(self.write(table, after, true)?);
             }
             (_, Some(after)) if Some(after) != before.as_ref() => {
@@ -163,11 +167,15 @@ impl Lock {
     }
 
     /// Ends the lease of a leader of spindle, by a token that no client has: without one, its next heartbeat would revive it.
-    /// `None` if it is not one.
-    pub(super) fn depose(&self, table: &TableName, now: Now) -> Result<Option<Vec<Mutation>>> {
+    /// `None` if it is not one. It needs the claim row of its token, as a new lease does.
+    pub(super) fn depose(
+        &self,
+        table: &TableName,
+        now: Now,
+        passed: Option<&str>,
+    ) -> Result<Option<Vec<Mutation>>> {
         let Some(row) = self.row.as_ref().filter(|row| !row.is_ours()) else { return Ok(None) };
-        let claim_name = row.claim();
-        let claim = claim(table, &claim_name, Some(&claim_name), now)?;
+        let claim = claim(table, &row.claim(), passed, now)?;
         let ended = Mutation::new_update_builder(table.as_str())
             .set("name")
             .to(&*row.name)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use google_cloud_spanner::statement::{Statement, StatementBuilder};
 use google_cloud_spanner::types;
 
+use super::claims;
 use crate::table::TableName;
 
 /// The columns and their types.
@@ -88,7 +89,10 @@ impl Statements {
         Self {
             look: format!("{locked} SELECT {columns} {named}"),
             look_up: format!("SELECT {columns} {named}"),
-            add: format!("{locked} SELECT {columns}, {neighbour} {named}"),
+            add: format!(
+                "{locked} SELECT {columns}, {neighbour}, \
+                 (SELECT c.heartbeat IS NOT NULL FROM `{name}` AS c WHERE c.name = @claim) AS claim_is_ours {named}"
+            ),
             survey: format!(
                 "SELECT {columns}, {neighbour}, (SELECT MIN(c.name) FROM `{name}` AS c WHERE STARTS_WITH(c.name, @below) \
                  AND {foreign}) AS stranger {named}"
@@ -110,7 +114,8 @@ impl Statements {
             hazards: format!(
                 "SELECT (SELECT MIN(FORMAT('%T and %T', a.name, l.name)) FROM {locks} AS l CROSS JOIN UNNEST(ARRAY({above})) AS beginning \
                  JOIN@{{JOIN_METHOD=APPLY_JOIN}} `{name}` AS a ON a.name = beginning WHERE a.token IS NOT NULL) AS neighbours, \
-                 (SELECT MIN(c.name) FROM (SELECT * FROM `{name}` LIMIT {LOOK_AT}) AS c WHERE {any_foreign}) AS stranger"
+                 (SELECT MIN(c.name) FROM (SELECT name, token, heartbeat FROM `{name}` WHERE token IS NULL AND heartbeat IS NULL \
+                 LIMIT {LOOK_AT}) AS c WHERE {any_foreign}) AS stranger"
             ),
             create: include_str!("create.sql")
                 .replace("{table}", &format!("`{name}`"))
@@ -130,14 +135,16 @@ impl Statements {
         Statement::builder(&*self.look_up).add_typed_param("names", names, texts()).build()
     }
 
-    /// The row of a lock, locked as the place where it would be, and a lock whose name is the beginning of the other's.
+    /// The row of a lock, locked as the place where it would be, a lock whose name is the beginning of the other's, and whether the
+    /// claim row of a lock without a row is ours; null if there is none.
     pub(super) fn add(&self, name: &str) -> Statement {
-        about(&self.add, name)
+        let claim = claims::name_without_row(name);
+        about(&self.add, name).add_param("claim", claim).build()
     }
 
     /// The same without a lock, and a claim row of another generation of spindle.
     pub(super) fn survey(&self, name: &str) -> Statement {
-        about(&self.survey, name)
+        about(&self.survey, name).build()
     }
 
     /// At most so many lock rows with a heartbeat, of the next [`PART`] from a name on.
@@ -166,13 +173,12 @@ fn is_of_another_generation(row: &str, suffix: &str, clock: &str) -> String {
     )
 }
 
-fn about(statement: &str, name: &str) -> Statement {
+fn about(statement: &str, name: &str) -> StatementBuilder {
     let above: Vec<_> = name.match_indices('_').map(|(at, _)| name[..at].to_owned()).collect();
     Statement::builder(statement)
         .add_typed_param("names", vec![name.to_owned()], texts())
         .add_typed_param("above", above, texts())
         .add_param("below", format!("{name}_"))
-        .build()
 }
 
 fn of_prefix(statement: &str, prefix: &str, most: usize) -> StatementBuilder {

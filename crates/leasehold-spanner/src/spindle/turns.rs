@@ -14,6 +14,7 @@ use leasehold_driver::batches::{
 };
 
 use super::{Inner, SpindleStore};
+use crate::client::Times;
 
 /// Carries out requests in their turns.
 pub(super) struct Turns(pub(super) Arc<Inner>);
@@ -24,26 +25,18 @@ pub(super) trait OfLock: Request {
     fn carry_out(
         &self,
         by: &Arc<Inner>,
-        times: (Deadline, Deadline),
+        times: Times,
     ) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
 
 impl OfLock for AcquireRequest {
-    async fn carry_out(
-        &self,
-        by: &Arc<Inner>,
-        times: (Deadline, Deadline),
-    ) -> Result<AcquireReply> {
+    async fn carry_out(&self, by: &Arc<Inner>, times: Times) -> Result<AcquireReply> {
         by.acquire(self, times).await
     }
 }
 
 impl OfLock for RenewEntry {
-    async fn carry_out(
-        &self,
-        by: &Arc<Inner>,
-        times: (Deadline, Deadline),
-    ) -> Result<RenewOutcome> {
+    async fn carry_out(&self, by: &Arc<Inner>, times: Times) -> Result<RenewOutcome> {
         let request = RenewRequest::new(vec![self.clone()]);
         by.change(&by.client.renewals, times, self.key(), move |lock, table, now| {
             lock.decide(table, now, None, |rules| Ok(rules.renew(&request, now).leases.remove(0)))
@@ -53,11 +46,7 @@ impl OfLock for RenewEntry {
 }
 
 impl OfLock for ReleaseEntry {
-    async fn carry_out(
-        &self,
-        by: &Arc<Inner>,
-        times: (Deadline, Deadline),
-    ) -> Result<ReleaseOutcome> {
+    async fn carry_out(&self, by: &Arc<Inner>, times: Times) -> Result<ReleaseOutcome> {
         let request = ReleaseRequest::new(vec![self.clone()]);
         by.change(&by.client.requests, times, self.key(), move |lock, table, now| {
             lock.decide(table, now, None, |rules| Ok(rules.release(&request, now).leases.remove(0)))
@@ -81,7 +70,7 @@ impl Server for Turns {
 
 impl<R: OfLock> Exchange<R> for Turns {
     async fn send(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
-        let times = (begin, self.0.client.deadline());
+        let times = Times { begin, end: self.0.client.deadline(), gives_way: false };
         let sent = requests.iter().map(|request| request.carry_out(&self.0, times));
         join_all(sent).await.into_iter().map(Outcome::Done).collect()
     }
@@ -96,7 +85,7 @@ impl SpindleStore {
         let until = self.inner.client.deadline();
         let alone = |request: Arc<R>| {
             let inner = Arc::clone(&self.inner);
-            async move { request.carry_out(&inner, (until, until)).await }
+            async move { request.carry_out(&inner, Times::until(until)).await }
         };
         self.turns.carry_out(requests, until, |_| true, alone).await
     }

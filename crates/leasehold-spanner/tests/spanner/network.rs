@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, AnyStore, Claims, Effect, ErrorKind, EvictRequest, Filter,
-    LeaseId, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry,
+    AcquireReply, AcquireRequest, AnyStore, Claims, Clock as _, Effect, ErrorKind, EvictRequest,
+    Filter, LeaseId, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry,
     RenewOutcome, RenewRequest, Store, Ttl,
 };
+use leasehold_driver::SystemClock;
 use leasehold_spanner::{SpannerConfig, SpindleConfig};
 use leasehold_testkit::spanner::Emulator;
 use leasehold_testkit::{fails_within, until};
@@ -121,10 +122,33 @@ pub(super) async fn a_release_whose_commit_was_not_answered_is_never_not_held() 
                     let outcome = &reply.leases[0];
                     assert!(matches!(outcome, ReleaseOutcome::Released), "{fault:?}: {outcome:?}");
                 }
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{fault:?}: {error}");
+                    assert_eq!(error.effect(), Effect::Unknown, "{fault:?}: {error}");
+                }
             }
             behind.past.release(&ending(&held)).await.unwrap();
         }
+    })
+    .await;
+}
+
+/// As where another client has locked the rows of one of them. Each is sent in time.
+pub(super) async fn requests_that_share_a_transaction_without_an_answer_are_sent_alone() {
+    let settings = |config: SpannerConfig| config.timeout(TTL / 2).read_again_after(TTL);
+    each_format_with(settings, async |behind| {
+        let (a, b) = (behind.hold("a").await, behind.hold("b").await);
+        let both = [&a, &b].map(|held| renewal(held).leases()[0].clone());
+        if !behind.is_spindle {
+            behind.proxy.once(Fault::Stall);
+        }
+        let clock = SystemClock::new();
+        let began = clock.now();
+        let renewed = behind.store.renew(&RenewRequest::new(both.to_vec())).await.unwrap();
+        let are_held = |one: &RenewOutcome| matches!(one, RenewOutcome::Held(_));
+        assert!(renewed.leases.iter().all(are_held), "{renewed:?}");
+        let took = clock.now() - began;
+        assert!(took < TTL / 4, "{took:?}");
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, ErrorKind, EvictRequest, EvictTarget, Expired,
+    AcquireReply, AcquireRequest, Claims, Effect, ErrorKind, EvictRequest, EvictTarget, Expired,
     FencingToken, Filter, GroupName, LeaseId, Level, ListRequest, LostReason, Mode, Record,
     RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
     RenewRequest, Store as _, Ttl,
@@ -329,6 +329,52 @@ pub(super) async fn our_claim_row_stops_a_client_that_read_the_token_before_us()
     assert_eq!(go.claim(token).await, None, "a purge removed a claim row that is not a day old");
 }
 
+pub(super) async fn our_claim_row_stops_a_client_that_found_no_row() {
+    let table = Table::new(SHORT).await;
+    let go = table.go("job", "web 1").await;
+    for _ in 0..2 {
+        // The second time our claim row is there, and we wait for nothing.
+        table.release(&table.hold("job").await, None).await;
+        assert_eq!(go.claim_without_row().await, None, "it takes what we have taken");
+        // By an operator, or the leader of a shorter name.
+        table.write("DELETE FROM locktable WHERE name = 'job'").await;
+    }
+}
+
+pub(super) async fn a_claim_without_a_row_blocks_us_for_the_duration_and_the_margin() {
+    let table = Table::new(SHORT).await;
+    table.go("job", "web 1").await.claim_without_row().await.unwrap();
+    let begun = table.now().await;
+    let refused = table.refuse("job").await;
+    assert!(matches!(refused.why, RefusalReason::Held(None)), "{refused:?}");
+    assert_eq!(refused.retry_after, Some(2 * SHORT));
+    until(async || {
+        let reply = table.store.acquire(&table.request("job")).await.unwrap();
+        matches!(reply, AcquireReply::Granted(_))
+    })
+    .await;
+    assert!(table.now().await - begun >= 2_000_000);
+}
+
+pub(super) async fn a_lock_that_a_client_takes_over_is_not_evicted_before_its_time() {
+    let table = Table::new(SHORT).await;
+    let leader = table.leader("job", "web 1").await;
+    let token = leader.check().await.unwrap().1;
+    table.go("job", "web 2").await.claim(token).await.unwrap();
+    let expired = Filter::default().with_expired(Expired::In);
+    let target = EvictTarget::of(&table.records(expired).await[0]);
+    let request = EvictRequest::exactly(vec![target], None);
+    let begun = table.now().await;
+    let error = table.store.evict(&request).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
+    assert!(error.to_string().contains("\"job\""), "{error}");
+    // It has crashed.
+    until(async || table.store.evict(&request).await.is_ok_and(|done| done.removed.len() == 1))
+        .await;
+    assert!(table.now().await - begun >= 2_000_000);
+    assert!(!leader.has_lock().await.unwrap());
+}
+
 pub(super) async fn a_claim_without_an_update_blocks_us_for_the_duration_and_the_margin() {
     let table = Table::new(SHORT).await;
     table.release(&table.hold("job").await, None).await;
@@ -420,6 +466,13 @@ pub(super) async fn other_generations_of_spindle_are_refused() {
     let table = Table::new(LONG).await;
     table.release(&table.hold("job").await, None).await;
     let now = table.now().await;
+    // More claim rows of ours than a check looks at, before those of the others.
+    table
+        .write(
+            "INSERT locktable (name, heartbeat) SELECT CONCAT('a_', CAST(n AS STRING)), CURRENT_TIMESTAMP() \
+             FROM UNNEST(GENERATE_ARRAY(1, 10001)) AS n",
+        )
+        .await;
     for claim in ["job_2026-11-21T06:57:38.797585Z".to_owned(), format!("job_{now}000")] {
         table.write(&format!("INSERT locktable (name) VALUES ('{claim}')")).await;
         let other = table.other().await;
@@ -482,11 +535,12 @@ pub(super) async fn old_claim_rows_of_ours_go_in_batches_and_no_others() {
         .write("INSERT locktable (name, heartbeat) VALUES ('job_9999', CURRENT_TIMESTAMP())")
         .await;
     let rows = "SELECT COUNT(*) FROM locktable";
-    assert_eq!(table.number(rows).await, 2_503);
+    // The lock, and the claim row of its first lease.
+    assert_eq!(table.number(rows).await, 2 + 2_502);
     let purge = EvictRequest::expired(Filter::default());
     let done = table.store.evict(&purge).await.unwrap();
     assert!(done.removed.is_empty() && !done.more, "{done:?}");
-    assert_eq!(table.number(rows).await, 3);
+    assert_eq!(table.number(rows).await, 4);
     let renewed = table.renew(&held).await;
     assert!(matches!(renewed, RenewOutcome::Held(_)), "{renewed:?}");
 }

@@ -81,6 +81,7 @@ impl Spindle {
         let row = self.row("token").await?;
         let token = row.map(|row| row.get::<Option<Timestamp>>("token")).transpose()?;
         let text = match token {
+            // As in `claim_without_row`.
             None => String::new(),
             Some(None) => NO_TOKEN.to_owned(),
             Some(Some(token)) => String::from(token),
@@ -115,6 +116,11 @@ impl Spindle {
     /// Its first transaction of a takeover: the claim row. Returns when it was committed.
     pub async fn claim(&mut self, token: Option<Timestamp>) -> Option<Timestamp> {
         self.claim_by_text(&token.map_or_else(|| NO_TOKEN.to_owned(), String::from)).await
+    }
+
+    /// The same of a client that has found no row of the lock.
+    pub async fn claim_without_row(&self) -> Option<Timestamp> {
+        self.claim_by_text("").await
     }
 
     async fn claim_by_text(&self, text: &str) -> Option<Timestamp> {
