@@ -144,10 +144,12 @@ impl<S: Server> Batches<S> {
             keys.all(|key| named.insert(key))
         };
         if are_apart {
-            let batched = requests.iter().filter(|request| is_batched(request));
-            let mut turns = self.enter(batched.map(|one| (Arc::clone(one), until)));
-            let outcomes = requests.into_iter().map(|request| {
-                let turn = if is_batched(&request) { turns.next() } else { None };
+            // Asked once: the answer may change, and a request in a batch must not go alone too.
+            let are_batched: Vec<_> = requests.iter().map(|one| is_batched(one)).collect();
+            let batched = requests.iter().zip(&are_batched).filter(|(_, is_batched)| **is_batched);
+            let mut turns = self.enter(batched.map(|(one, _)| (Arc::clone(one), until)));
+            let outcomes = requests.into_iter().zip(are_batched).map(|(request, is_batched)| {
+                let turn = if is_batched { turns.next() } else { None };
                 self.carry_out_one(request, turn, until, alone)
             });
             return join_all(outcomes).await;

@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireRequest, Claim, Claims, ErrorKind, EvictRequest, FencingToken, Filter, Mode,
-    ReleaseEntry, ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
+    AcquireRequest, Claim, Claims, ErrorKind, EvictRequest, EvictTarget, FencingToken, Filter,
+    Mode, ReleaseEntry, ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
     Store, Ttl,
 };
 
@@ -77,10 +77,18 @@ pub async fn nothing_remains_of_released_keys_in_any_mode<S: SqlTestServer>() {
     server.ask(&format!("UPDATE {} SET expires = 1", S::LEASES)).await;
     store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
     gone(last).await;
-    // An evicted lease leaves a mark for its holder.
+    // An evicted lease leaves a mark for its holder, also each of two of one key that are evicted together.
     token(&store, "evicted", "a").await;
     store.evict(&evict("evicted", "a")).await.unwrap();
     assert_eq!(rows(&server).await, 2);
+    for lease in ["b", "c"] {
+        last = taken(store.acquire(&acquire("shared", lease, Mode::SHARED)).await);
+    }
+    let both = ["b", "c"].map(|lease| EvictTarget::new(key("shared"), Some(id(lease))));
+    store.evict(&EvictRequest::exactly(both.to_vec(), None)).await.unwrap();
+    server.ask(&format!("UPDATE {} SET expires = 1", S::LEASES)).await;
+    store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
+    gone(last).await;
 }
 
 /// The members of a batch with such a key are sent in another way.

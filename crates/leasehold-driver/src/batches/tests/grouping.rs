@@ -254,3 +254,15 @@ async fn a_request_that_was_taken_back_is_never_sent() {
     assert_eq!(request("acquire", "k", 2)(&batches).await.unwrap().unwrap(), 2);
     assert_eq!(sent(&batches), ["acquire k 0", "acquire k 2"]);
 }
+
+/// A request in a batch that went alone too would act twice, the second time for nobody.
+#[tokio::test]
+async fn a_request_that_enters_a_batch_does_not_go_alone_too() {
+    let batches = batches();
+    batches.0.server.let_through.add_permits(1);
+    let asked = AtomicUsize::new(0);
+    let changes = |_: &AcquireRequest| asked.fetch_add(1, Ordering::Relaxed) == 0;
+    let alone = |_| async { Err(Error::unexpected("it went alone")) };
+    let replies = batches.carry_out([acquire("a", 7)], Deadline::after(LONG), changes, alone).await;
+    assert!(matches!(replies[..], [Ok(AcquireReply::Granted(_))]), "{replies:?}");
+}
