@@ -15,10 +15,10 @@ use crate::shell::{Outcome, shown, within};
 use crate::times::Stopwatch;
 
 /// How many programs run at a time. Most of them wait more than they compute.
-const SIDE_BY_SIDE: usize = 4;
+const SIDE_BY_SIDE: usize = 3;
 
 /// A program that takes longer than this hangs, and is killed: the others still report what they found.
-const STUCK: Duration = Duration::from_secs(20 * 60);
+const STUCK: Duration = Duration::from_secs(15 * 60);
 
 /// How many tests of one program run at a time: more would only delay each other, past the limits of some.
 const THREADS: &str = "4";
