@@ -9,10 +9,7 @@ fn runs(arguments: &[&str]) {
     let [printed, error] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{}\n{printed}\n{error}", output.status);
-    assert!(
-        printed.contains("\n| 1 |") || printed.contains("\n|---|"),
-        "there is no table:\n{printed}"
-    );
+    assert!(printed.contains("\n|---|"), "there is no table:\n{printed}");
 }
 
 macro_rules! benchmarks {

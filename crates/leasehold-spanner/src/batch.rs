@@ -150,9 +150,7 @@ impl Transactions {
         let looks = requests.iter().zip(concerned);
         Ok(looks.map(|(one, concerned)| concerned.then(|| look(one)).flatten()).collect())
     }
-}
 
-impl Transactions {
     /// Those of a batch: several requests wait only briefly for rows that another client has locked, and keep the locks of their own
     /// rows no longer.
     fn times<R: Member>(&self, requests: &[&R], begin: Deadline) -> Times {

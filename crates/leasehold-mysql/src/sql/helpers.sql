@@ -8,7 +8,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_count_others(p_keys LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
     UPDATE (
-        SELECT lease.`key` AS name, 
+        SELECT lease.`key` AS name,
             -- An eviction may name a key twice.
             COUNT(DISTINCT IF(lease.slot > 0 AND lease.state <> 'f', lease.slot, NULL)) AS counted
         FROM {rows}
