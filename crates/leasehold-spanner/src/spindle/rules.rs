@@ -199,7 +199,7 @@ impl Lock {
         };
         let kept = holder.state == State::Kept;
         let writer = Writer::Ours { name: holder.group.clone(), id: id.clone(), kept };
-        let heartbeat = timestamp(expires.saturating_sub(self.duration + BACK))?;
+        let heartbeat = heartbeat(expires, self.duration)?;
         let row = match self.row {
             Some(_) => Mutation::new_update_builder(table.as_str()),
             None => Mutation::new_insert_builder(table.as_str()),
@@ -239,6 +239,11 @@ pub(super) fn delete(table: &TableName, name: &str) -> Mutation {
     Mutation::delete(table.as_str(), KeySet::builder().add_key(row).build())
 }
 
+/// The heartbeat of a lease of ours that ends then.
+fn heartbeat(expires: Duration, duration: Duration) -> Result<Timestamp> {
+    timestamp(expires.saturating_sub(duration + BACK))
+}
+
 fn micros(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds()).unwrap_or_default();
     seconds * 1_000_000 + u64::from(time.nanos().unsigned_abs()) / 1_000
@@ -248,4 +253,16 @@ fn timestamp(at: Duration) -> Result<Timestamp> {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
     Timestamp::new(seconds, at.subsec_nanos().cast_signed())
         .map_err(|e| Error::unexpected(format!("the time {at:?} is out of range: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heartbeat_of_a_new_lease_is_two_milliseconds_old() {
+        let (now, duration) = (Duration::from_secs(100), Duration::from_secs(5));
+        let heartbeat = heartbeat(now + duration, duration).unwrap();
+        assert_eq!(micros(heartbeat), 99_998_000);
+    }
 }
