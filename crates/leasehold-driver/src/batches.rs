@@ -37,9 +37,10 @@ pub struct Sizes {
     pub lanes: usize,
     /// If more requests than these wait, another batch at a time is faster.
     pub many: usize,
-    /// Whether acquires and releases go in one batch. Renewals never wait for either.
+    /// Whether acquires and releases may go in one batch. Renewals never wait for either.
     pub are_mixed: bool,
-    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two.
+    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two; if not, kinds
+    /// go side by side.
     pub share_a_disk: bool,
 }
 
@@ -226,6 +227,12 @@ impl<S: Server> Shared<S> {
         self.sizes.share_a_disk && queue.took >= SLOW
     }
 
+    /// Whether each kind goes in batches of its own, and two kinds at once: where the server works more than it waits, they use
+    /// more than one of its cores.
+    fn are_side_by_side(&self, queue: &Queue) -> bool {
+        self.sizes.share_a_disk && self.sizes.lanes > 1 && !self.is_slow(queue)
+    }
+
     /// Another sender, if one is needed.
     fn next_sender(self: &Arc<Self>, queue: &mut Queue) -> Option<Sender<S>> {
         let waiting = queue.waiting.len();
@@ -234,7 +241,14 @@ impl<S: Server> Shared<S> {
             running => {
                 // Those that are about to send leave less.
                 let leaving = if self.is_slow(queue) { running - queue.under_way() } else { 0 };
-                running < self.sizes.lanes && waiting > self.sizes.many * (1 + leaving)
+                let are_many = waiting > self.sizes.many * (1 + leaving);
+                let none_will_take_it = queue.under_way() == running;
+                let is_other = || {
+                    none_will_take_it
+                        && self.are_side_by_side(queue)
+                        && queue.another_kind().is_some()
+                };
+                running < self.sizes.lanes && (are_many || is_other())
             }
         };
         (is_needed && queue.lanes.len() <= self.sizes.lanes).then(|| Sender::new(self, queue))

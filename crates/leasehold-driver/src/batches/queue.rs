@@ -7,7 +7,7 @@ use leasehold_core::Key;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::request::{Batch, Sent, Ticket};
+use super::request::{Batch, Group, Sent, Ticket};
 use crate::deadline::now;
 
 /// What waits, and what is under way.
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Waiting>,
     /// The tasks that send them, by their numbers.
     pub(super) lanes: BTreeMap<u64, Lane>,
-    /// How long the last batch took.
+    /// How long the last batch took, without the work for its requests.
     pub(super) took: Duration,
     /// The last number of a task or a request.
     last: u64,
@@ -32,6 +32,8 @@ pub(super) struct Waiting {
 pub(super) struct Lane {
     /// The unanswered requests.
     pub(super) batch: HashMap<Key, Sent>,
+    /// Their group, or that of the last batch.
+    pub(super) group: Option<Group>,
     /// When it began.
     pub(super) since: Instant,
     /// It has sent one, and continues.
@@ -66,9 +68,9 @@ impl Queue {
     pub(super) fn open_lane(&mut self) -> (u64, oneshot::Receiver<()>) {
         let (gives_up, given_up) = oneshot::channel();
         self.last += 1;
-        let batch = HashMap::new();
+        let (batch, group) = (HashMap::new(), None);
         let (since, has_begun, is_passed) = (now(), false, false);
-        let lane = Lane { batch, since, has_begun, is_passed, _gives_up: gives_up };
+        let lane = Lane { batch, group, since, has_begun, is_passed, _gives_up: gives_up };
         self.lanes.insert(self.last, lane);
         (self.last, given_up)
     }
@@ -82,6 +84,17 @@ impl Queue {
     pub(super) fn under_way(&self) -> usize {
         let lanes = self.lanes.values();
         lanes.filter(|lane| !lane.is_passed && !lane.batch.is_empty()).count()
+    }
+
+    /// The kind of the first request that may be sent and of whose kind no batch is under way.
+    pub(super) fn another_kind(&self) -> Option<Group> {
+        let is_under_way = |kind| {
+            let mut lanes = self.lanes.values().filter(|lane| !lane.is_passed);
+            lanes.any(|lane| !lane.batch.is_empty() && lane.group == Some(kind))
+        };
+        let tickets = self.waiting.iter().map(|waiting| &waiting.ticket);
+        let mut others = tickets.filter(|ticket| !is_under_way(ticket.group(false)));
+        others.find(|ticket| !self.is_held_up(ticket)).map(|ticket| ticket.group(false))
     }
 
     /// Whether a request waits for the answer to one of its key.
@@ -108,16 +121,17 @@ impl Queue {
         stalls
     }
 
-    /// Takes the first request that may be sent and those of its group after it, with what to remember of them; `None` if there
-    /// is none. One that waits for an answer, or behind an earlier request of its key, stays.
+    /// Takes the first request that may be sent, of this group if one is given, and those of its group after it, with what to
+    /// remember of them; `None` if there is none. One that waits for an answer, or behind an earlier request of its key, stays.
     pub(super) fn take(
         &mut self,
         most: usize,
         are_mixed: bool,
-    ) -> Option<(Batch, HashMap<Key, Sent>)> {
+        mut of_batch: Option<Group>,
+    ) -> Option<(Batch, HashMap<Key, Sent>, Group)> {
         let stalls = self.lanes.values().any(|lane| lane.is_passed);
         let (mut batch, mut earlier) = (Batch::default(), HashSet::new());
-        let (mut sent, mut of_batch) = (HashMap::new(), None);
+        let mut sent = HashMap::new();
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { number, ticket } = waiting;
             let key = ticket.key().clone();
@@ -133,7 +147,7 @@ impl Queue {
             sent.insert(key, ticket.sent());
             batch.add(ticket);
         }
-        (!sent.is_empty()).then_some((batch, sent))
+        of_batch.filter(|_| !sent.is_empty()).map(|group| (batch, sent, group))
     }
 
     /// Whether a request may pass all of its key that wait.

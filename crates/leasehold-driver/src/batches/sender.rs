@@ -19,6 +19,9 @@ use crate::{Deadline, SystemClock};
 /// From this many on, fewer batches are faster than shorter ones.
 const VERY_MANY: usize = 400;
 
+/// About how long a server works for one request of a batch.
+const EACH: Duration = Duration::from_micros(10);
+
 /// What part of the time of a batch its callers have to send their next requests, before the next batch leaves without them.
 const SHARE: u32 = 20;
 
@@ -67,11 +70,11 @@ impl<S: Server> Sender<S> {
         let Either::Right((outcomes, _)) = select(&mut self.given_up, pin!(outcomes)).await else {
             return ControlFlow::Break(());
         };
-        let answered = requests.keys().count();
+        let answered = u32::try_from(requests.keys().count()).unwrap_or(u32::MAX);
         let took = now().saturating_duration_since(began);
         let entered = {
             let mut queue = self.shared.queue();
-            queue.took = took;
+            queue.took = took.saturating_sub(EACH.saturating_mul(answered));
             if let Some(lane) = queue.lanes.get_mut(&self.number) {
                 lane.batch.clear();
             }
@@ -79,7 +82,7 @@ impl<S: Server> Sender<S> {
         };
         batch.answer(outcomes);
         if answered > 1 {
-            self.let_enter(entered + answered as u64, (took / SHARE).min(LONGEST)).await;
+            self.let_enter(entered + u64::from(answered), (took / SHARE).min(LONGEST)).await;
         }
         ControlFlow::Continue(())
     }
@@ -121,13 +124,17 @@ impl<S: Server> Sender<S> {
                     waiting.div_ceil(parts).min(most)
                 }
             };
-            let taken = queue.take(most, are_mixed);
-            let Some((batch, sent)) = taken else {
+            let are_apart = self.shared.are_side_by_side(&queue);
+            let are_mixed = are_mixed && !are_apart;
+            let other = if are_apart { queue.another_kind() } else { None };
+            let of_other = other.and_then(|kind| queue.take(most, are_mixed, Some(kind)));
+            let taken = of_other.or_else(|| queue.take(most, are_mixed, None));
+            let Some((batch, sent, group)) = taken else {
                 queue.lanes.remove(&self.number);
                 return None;
             };
             let lane = queue.lanes.get_mut(&self.number)?;
-            lane.batch = sent;
+            (lane.batch, lane.group) = (sent, Some(group));
             (lane.since, lane.has_begun, lane.is_passed) = (now(), true, false);
             (batch, self.shared.next_sender(&mut queue))
         };

@@ -1,7 +1,7 @@
 //! Requests that are sent in batches.
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claim, Claims, Effect, ErrorKind, Filter, ListRequest, Mode,
     Note, RefusalReason, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
@@ -20,6 +20,7 @@ macro_rules! sql_together {
         $crate::sql_tests!($server, together, [
             many_callers_share_calls,
             each_member_has_its_own_outcome,
+            acquires_and_releases_that_share_a_batch_have_their_own_outcomes,
             each_lease_is_listed_with_its_own_note,
             a_row_that_a_users_transaction_holds_delays_no_other_lease,
             an_acquire_of_a_row_that_a_users_transaction_holds_is_busy,
@@ -99,6 +100,32 @@ async fn has_its_own_outcome(store: &impl Store) {
         assert_eq!(is_released, !others.contains(name), "{name}: {outcome:?}");
     }
     refused(store.acquire(&acquire("held", "b", Mode::Exclusive)).await);
+}
+
+/// As on a slow disk: with one connection for batches they share one.
+pub async fn acquires_and_releases_that_share_a_batch_have_their_own_outcomes<S: SqlTestServer>() {
+    let (server, _) = S::with_store(&[]).await;
+    let store = server.prepared("connections=2").await;
+    let names = names(20);
+    let (held, free) = names.split_at(10);
+    for name in held {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    for (before, after, ends, asks) in [("a", "b", held, free), ("b", "a", free, held)] {
+        let ends: Vec<_> = ends.iter().map(|name| release(name, before)).collect();
+        let asks: Vec<_> = asks.iter().map(|name| acquire(name, after, Mode::Exclusive)).collect();
+        let ended = join_all(ends.iter().map(|end| released(&store, end)));
+        let asked = join_all(asks.iter().map(|ask| store.acquire(ask)));
+        let (ended, asked) = join(ended, asked).await;
+        for outcome in ended {
+            assert!(matches!(outcome, Ok(ReleaseOutcome::Released)), "{outcome:?}");
+        }
+        let taken: Vec<_> =
+            asked.into_iter().map(|reply| (Some(id(after)), granted(reply).token)).collect();
+        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap().records;
+        let listed: Vec<_> = listed.into_iter().map(|record| (record.id, record.token)).collect();
+        assert_eq!(listed, taken);
+    }
 }
 
 pub async fn each_lease_is_listed_with_its_own_note<S: SqlTestServer>() {

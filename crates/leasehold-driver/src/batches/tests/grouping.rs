@@ -129,6 +129,67 @@ async fn few_that_wait_are_sent_in_one_batch_at_a_time() {
     assert_eq!(batches.0.server.sent.lock().unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn where_a_disk_is_fast_another_kind_is_sent_at_once_and_in_batches_of_its_own() {
+    let batches = batches_of(1_000, 2);
+    let lanes = || batches.0.queue().lanes.len();
+    let mut calls = enter(&batches, [request_of("a")]).await;
+    let mut call = |kind, key| calls.push(request(kind, key, 0)(&batches));
+    call("release", "a");
+    assert_eq!(lanes(), 1, "it waits for the answer about its key");
+    call("acquire", "b");
+    assert_eq!(lanes(), 1, "it waits for the batch of its kind");
+    call("release", "c");
+    assert_eq!(lanes(), 2);
+    call("renew", "d");
+    call("release", "e");
+    call("acquire", "f");
+    assert_eq!(lanes(), 2, "no more than two");
+    until_sent(&batches, 2).await;
+    batches.0.server.let_through.add_permits(100);
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    let expected = [
+        "acquire a 0",
+        "release c 0, release e 0",
+        "acquire b 0, acquire f 0",
+        "renew d 0",
+        "release a 0",
+    ];
+    let sent: HashSet<_> = sent(&batches).into_iter().collect();
+    assert_eq!(sent, expected.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn kinds_that_arrive_at_once_are_sent_at_once() {
+    let batches = batches_of(1_000, 2);
+    let acquires = request("acquire", "a", 0)(&batches);
+    let releases = request("release", "b", 0)(&batches);
+    assert_eq!(batches.0.queue().lanes.len(), 1, "it has not chosen yet what it sends");
+    until_sent(&batches, 2).await;
+    batches.0.server.let_through.add_permits(100);
+    assert_eq!(join(acquires, releases).await.0.unwrap().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_disk_is_slow_acquires_and_releases_share_a_batch() {
+    let batches = batches_of(1_000, 2);
+    let mut calls = enter(&batches, [request_of("a")]).await;
+    tokio::time::advance(Duration::from_millis(3)).await;
+    calls.extend(enter(&batches, [request_of("b")]).await);
+    batches.0.server.let_through.add_permits(1);
+    until_sent(&batches, 2).await;
+    calls.extend(enter(&batches, [request("release", "c", 0), request_of("d")]).await);
+    assert_eq!(sent(&batches), ["acquire a 0", "acquire b 0"]);
+    tokio::time::advance(Duration::from_millis(3)).await;
+    batches.0.server.let_through.add_permits(100);
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(sent(&batches)[2..], ["acquire d 0, release c 0"]);
+}
+
 /// A second batch would be small, and wait for the disk as long.
 #[tokio::test(start_paused = true)]
 async fn callers_that_come_again_stay_in_one_batch_if_the_last_one_took_long() {
@@ -138,7 +199,8 @@ async fn callers_that_come_again_stay_in_one_batch_if_the_last_one_took_long() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_come_again_get_a_second_batch_if_the_last_one_was_quick() {
-    assert_eq!(sent_after(Duration::from_millis(2)).await.1, 2);
+    // Without the work for its requests it is below the limit.
+    assert_eq!(sent_after(Duration::from_micros(2_800)).await.1, 2);
 }
 
 /// How many are sent each time if the first batches take so long, and the most batches under way.
@@ -179,7 +241,7 @@ async fn two_small_batches_that_take_long_become_one() {
     let names: Vec<_> = (0..3 * MANY).map(|n| format!("k{n:03}")).collect();
     let turns = batches.enter(names.iter().map(|name| sent_by(acquire(name, 0))));
     until_sent(&batches, 2).await;
-    tokio::time::advance(Duration::from_millis(3)).await;
+    tokio::time::advance(Duration::from_millis(4)).await;
     let again = turns.enumerate().map(async |(at, mut turn)| {
         let answered = turn.outcome().await;
         assert!(matches!(answered, Outcome::Done(Ok(_))));
