@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::Queue;
+use self::request::Group;
 pub use self::request::{Errand, Outcome, Outcomes, Request, Requests, Ticket};
 use self::sender::Sender;
 pub use self::server::{Exchange, Server, each_kind};
@@ -37,10 +38,10 @@ pub struct Sizes {
     pub lanes: usize,
     /// If more requests than these wait, another batch at a time is faster.
     pub many: usize,
-    /// Whether acquires and releases may go in one batch. Renewals never wait for either.
+    /// Whether acquires and releases may share a batch. Renewals never do.
     pub are_mixed: bool,
-    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two; if not, kinds
-    /// go side by side.
+    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two. So acquires and
+    /// releases share batches then, and are sent beside each other otherwise; renewals always are.
     pub share_a_disk: bool,
 }
 
@@ -92,7 +93,7 @@ impl<S: Server, R: Request> Turn<S, R> {
 }
 
 impl<S: Server> Batches<S> {
-    /// Batches of these sizes, of which one is under way at a time, and more where many requests wait.
+    /// Batches of these sizes.
     pub fn new(server: Arc<S>, sizes: Sizes, timeout: Duration) -> Self {
         let (queue, retired) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Shared { server, sizes, timeout, queue, retired }))
@@ -227,10 +228,15 @@ impl<S: Server> Shared<S> {
         self.sizes.share_a_disk && queue.took >= SLOW
     }
 
-    /// Whether each kind goes in batches of its own, and two kinds at once: where the server works more than it waits, they use
-    /// more than one of its cores.
-    fn are_side_by_side(&self, queue: &Queue) -> bool {
-        self.sizes.share_a_disk && self.sizes.lanes > 1 && !self.is_slow(queue)
+    /// Whether acquires and releases share batches: where they would wait for each other anyway.
+    fn are_mixed(&self, queue: &Queue) -> bool {
+        self.sizes.are_mixed && (self.sizes.lanes == 1 || self.is_slow(queue))
+    }
+
+    /// The group of a request that may be sent beside the batches under way. The server works for each batch on one of its cores.
+    fn another_group(&self, queue: &Queue) -> Option<Group> {
+        let are_beside = self.sizes.share_a_disk && self.sizes.lanes > 1;
+        if are_beside { queue.another_group(self.are_mixed(queue)) } else { None }
     }
 
     /// Another sender, if one is needed.
@@ -242,13 +248,10 @@ impl<S: Server> Shared<S> {
                 // Those that are about to send leave less.
                 let leaving = if self.is_slow(queue) { running - queue.under_way() } else { 0 };
                 let are_many = waiting > self.sizes.many * (1 + leaving);
-                let none_will_take_it = queue.under_way() == running;
-                let is_other = || {
-                    none_will_take_it
-                        && self.are_side_by_side(queue)
-                        && queue.another_kind().is_some()
-                };
-                running < self.sizes.lanes && (are_many || is_other())
+                // One that is about to send takes it.
+                let is_left =
+                    || queue.under_way() == running && self.another_group(queue).is_some();
+                running < self.sizes.lanes && (are_many || is_left())
             }
         };
         (is_needed && queue.lanes.len() <= self.sizes.lanes).then(|| Sender::new(self, queue))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::doubt::{Doubt, now};
@@ -33,6 +33,8 @@ pub struct Pool<S: Source> {
     state: Mutex<State<S::Session>>,
     /// One permit for each that is idle, and not reserved.
     idle: Semaphore,
+    /// Told when one becomes reserved.
+    comes_back: Notify,
     /// Has a clone for each that is being made.
     pub(crate) making: Arc<()>,
     /// Counts the retirements.
@@ -46,6 +48,8 @@ pub struct Pool<S: Source> {
 struct State<T> {
     idle: Vec<Pooled<T>>,
     reserved: Vec<Pooled<T>>,
+    /// How many batches wait for one.
+    waiting: usize,
     /// How many closes are under way.
     closing: usize,
 }
@@ -80,8 +84,14 @@ impl<S: Source> Pool<S> {
             keep: keep.unwrap_or(most),
             are_callers: keep.is_some(),
             slots: Arc::new(Semaphore::new(keep.map_or(most, |_| Semaphore::MAX_PERMITS))),
-            state: Mutex::new(State { idle: Vec::new(), reserved: Vec::new(), closing: 0 }),
+            state: Mutex::new(State {
+                idle: Vec::new(),
+                reserved: Vec::new(),
+                waiting: 0,
+                closing: 0,
+            }),
             idle: Semaphore::new(0),
+            comes_back: Notify::new(),
             making: Arc::default(),
             retired: watch::Sender::new(0),
             open: watch::Sender::new(()),
@@ -106,6 +116,19 @@ impl<S: Source> Pool<S> {
         self.state().reserved.pop()
     }
 
+    /// The next connection that is reserved. One that comes back meanwhile is: a batch does not queue behind other requests.
+    pub(crate) async fn next_reserved(&self) -> Pooled<S::Session> {
+        self.state().waiting += 1;
+        let _waiting = Waiting(self);
+        loop {
+            let comes_back = self.comes_back.notified();
+            if let Some(pooled) = self.take_reserved() {
+                return pooled;
+            }
+            comes_back.await;
+        }
+    }
+
     /// How many connections there may be, if all are in use.
     pub(crate) fn all_in_use(&self) -> Option<usize> {
         if self.are_callers {
@@ -117,7 +140,7 @@ impl<S: Source> Pool<S> {
         is_full.then_some(self.most)
     }
 
-    /// Keeps a connection, if it may for batches. Ends it if it cannot be used again, and during a close. A connection
+    /// Keeps a connection, for batches if it may or one waits. Ends it if it cannot be used again, and during a close. A connection
     /// of a caller's pool returns there if enough are kept here.
     fn put(&self, mut pooled: Pooled<S::Session>, for_batches: bool) {
         let mut state = self.state();
@@ -127,8 +150,10 @@ impl<S: Source> Pool<S> {
             return end(pooled);
         }
         pooled.used = now();
-        if for_batches && !closes && state.reserved.len() < self.lanes {
+        let is_awaited = state.waiting > state.reserved.len();
+        if (for_batches || is_awaited) && !closes && state.reserved.len() < self.lanes {
             state.reserved.push(pooled);
+            self.comes_back.notify_one();
         } else if !closes && state.idle.len() < self.keep {
             state.idle.push(pooled);
             self.idle.add_permits(1);
@@ -171,6 +196,15 @@ impl<S: Source> Pool<S> {
 
     fn state(&self) -> MutexGuard<'_, State<S::Session>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch that waits for a connection.
+struct Waiting<'w, S: Source>(&'w Pool<S>);
+
+impl<S: Source> Drop for Waiting<'_, S> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
     }
 }
 

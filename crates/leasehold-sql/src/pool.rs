@@ -110,7 +110,11 @@ impl<S: Source> Pool<S> {
                 return Ok(alive);
             }
         }
-        self.get(until).await
+        tokio::select! {
+            biased;
+            pooled = self.next_reserved() => Ok(Connection::new(pooled, self)),
+            connection = self.get(until) => connection,
+        }
     }
 
     /// A connection, outside a transaction.
@@ -288,5 +292,102 @@ impl<S: Source> Pool<S> {
             Unanswered::Server(error) => S::Session::error(&self.server, error),
             Unanswered::Late(limit) => unanswered(&self.server, limit, Effect::Unknown),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::reply::ReadRows;
+    use crate::session::Answer;
+    use crate::stored::Stored;
+
+    struct Server;
+
+    struct Fake;
+
+    impl Source for Server {
+        type Session = Fake;
+
+        async fn connect(&self, _: &str) -> Result<Fake> {
+            Ok(Fake)
+        }
+    }
+
+    impl ReadRows for Fake {
+        type Row = ();
+
+        fn integer(_: &str, (): &(), _: &str) -> Result<Option<i64>> {
+            unimplemented!()
+        }
+
+        fn text(_: &str, (): &(), _: &str) -> Result<Option<String>> {
+            unimplemented!()
+        }
+
+        fn flag(_: &str, (): &(), _: &str) -> Result<bool> {
+            unimplemented!()
+        }
+
+        fn stored(_: &str, (): &()) -> Result<Stored> {
+            unimplemented!()
+        }
+    }
+
+    impl Session for Fake {
+        type Error = ();
+        type Call<'c> = ();
+
+        fn query<'q, 'c: 'q>(&'q mut self, (): ()) -> Answer<'q, Vec<()>, ()> {
+            unimplemented!()
+        }
+
+        fn is_usable(&self) -> bool {
+            true
+        }
+
+        async fn read_only(&mut self, _: &str) -> Result<Option<Error>> {
+            Ok(None)
+        }
+
+        async fn end(self) {}
+
+        fn is_conflict((): &()) -> bool {
+            false
+        }
+
+        fn casts_doubt((): &()) -> bool {
+            false
+        }
+
+        fn error(_: &str, (): ()) -> Error {
+            unimplemented!()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_does_not_queue_behind_other_requests() {
+        let pool = Pool::own(Server, "a server".to_owned(), Duration::from_secs(60), 2, 0);
+        let until = pool.deadline();
+        let (first, second) = (pool.get(until).await.unwrap(), pool.get(until).await.unwrap());
+        let mut other = pin!(pool.get(until));
+        assert!(other.as_mut().now_or_never().is_none());
+        let mut batch = pin!(pool.reserved(until));
+        assert!(batch.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(other.as_mut().now_or_never().is_none());
+        let reserved = batch.await.unwrap();
+        drop(second);
+        let free = other.await.unwrap();
+        // What waited and has gone keeps nothing.
+        assert!(pin!(pool.reserved(until)).now_or_never().is_none());
+        drop(free);
+        assert!(pool.get(until).now_or_never().is_some());
+        reserved.reserve();
+        assert!(pool.reserved(until).now_or_never().is_some());
     }
 }

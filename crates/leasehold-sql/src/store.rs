@@ -22,7 +22,7 @@ use crate::request::Request;
 /// The most requests of a batch.
 const MOST: usize = 1_000;
 
-/// From this many waiting requests on, a second batch at a time is faster.
+/// If more requests than these wait, a second batch at a time is faster.
 const MANY: usize = 40;
 
 /// Leases in the tables of a SQL server. Cheap to clone; clones share the connections.

@@ -18,8 +18,9 @@ pub(super) struct Queue {
     pub(super) lanes: BTreeMap<u64, Lane>,
     /// How long the last batch took, without the work for its requests.
     pub(super) took: Duration,
-    /// The last number of a task or a request.
+    /// The last number of a request, and of a task.
     last: u64,
+    last_lane: u64,
 }
 
 /// A request that nobody has sent yet.
@@ -67,12 +68,12 @@ impl Queue {
     /// A lane for another task, which ends when the queue gives it up.
     pub(super) fn open_lane(&mut self) -> (u64, oneshot::Receiver<()>) {
         let (gives_up, given_up) = oneshot::channel();
-        self.last += 1;
+        self.last_lane += 1;
         let (batch, group) = (HashMap::new(), None);
         let (since, has_begun, is_passed) = (now(), false, false);
         let lane = Lane { batch, group, since, has_begun, is_passed, _gives_up: gives_up };
-        self.lanes.insert(self.last, lane);
-        (self.last, given_up)
+        self.lanes.insert(self.last_lane, lane);
+        (self.last_lane, given_up)
     }
 
     /// How many lanes are not passed.
@@ -86,15 +87,20 @@ impl Queue {
         lanes.filter(|lane| !lane.is_passed && !lane.batch.is_empty()).count()
     }
 
-    /// The kind of the first request that may be sent and of whose kind no batch is under way.
-    pub(super) fn another_kind(&self) -> Option<Group> {
-        let is_under_way = |kind| {
+    /// The group of the first request that may be sent and has no batch of its group under way.
+    pub(super) fn another_group(&self, are_mixed: bool) -> Option<Group> {
+        let is_under_way = |group| {
             let mut lanes = self.lanes.values().filter(|lane| !lane.is_passed);
-            lanes.any(|lane| !lane.batch.is_empty() && lane.group == Some(kind))
+            lanes.any(|lane| {
+                !lane.batch.is_empty() && lane.group.is_some_and(|of| of.overlaps(group))
+            })
         };
+        let mut keys = HashSet::new();
         let tickets = self.waiting.iter().map(|waiting| &waiting.ticket);
-        let mut others = tickets.filter(|ticket| !is_under_way(ticket.group(false)));
-        others.find(|ticket| !self.is_held_up(ticket)).map(|ticket| ticket.group(false))
+        let mut first_of_keys = tickets.filter(|ticket| keys.insert(ticket.key()));
+        first_of_keys
+            .find(|ticket| !is_under_way(ticket.group(are_mixed)) && !self.is_held_up(ticket))
+            .map(|ticket| ticket.group(are_mixed))
     }
 
     /// Whether a request waits for the answer to one of its key.
@@ -121,17 +127,17 @@ impl Queue {
         stalls
     }
 
-    /// Takes the first request that may be sent, of this group if one is given, and those of its group after it, with what to
+    /// Takes the first request that may be sent, of the group `only` if there is one, and those of its group after it, with what to
     /// remember of them; `None` if there is none. One that waits for an answer, or behind an earlier request of its key, stays.
     pub(super) fn take(
         &mut self,
         most: usize,
         are_mixed: bool,
-        mut of_batch: Option<Group>,
+        only: Option<Group>,
     ) -> Option<(Batch, HashMap<Key, Sent>, Group)> {
         let stalls = self.lanes.values().any(|lane| lane.is_passed);
         let (mut batch, mut earlier) = (Batch::default(), HashSet::new());
-        let mut sent = HashMap::new();
+        let (mut sent, mut of_batch) = (HashMap::new(), only);
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { number, ticket } = waiting;
             let key = ticket.key().clone();

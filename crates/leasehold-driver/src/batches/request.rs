@@ -136,6 +136,14 @@ pub(crate) enum Group {
     Mixed,
 }
 
+impl Group {
+    /// Whether a request can be in both.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let are_others = self != Self::Renewals && other != Self::Renewals;
+        self == other || are_others && (self == Self::Mixed || other == Self::Mixed)
+    }
+}
+
 impl Ticket {
     pub(crate) fn group(&self, are_mixed: bool) -> Group {
         match self {

@@ -103,13 +103,15 @@ impl<S: Server> Sender<S> {
 
     /// The next batch; `None` at the end of this task.
     fn next(&self) -> Option<Batch> {
-        let (batch, other) = {
+        let (batch, sender) = {
             let mut queue = self.shared.queue();
-            let Sizes { most, lanes, many, are_mixed, .. } = self.shared.sizes;
+            let Sizes { most, lanes, many, .. } = self.shared.sizes;
             let is_passed = queue.lanes.get(&self.number)?.is_passed;
             let others_took_its_place = is_passed && queue.running() >= lanes;
+            let another = self.shared.another_group(&queue);
             let is_small = queue.waiting.len() <= many && queue.under_way() > 0;
-            if others_took_its_place || (is_small && self.shared.is_slow(&queue)) {
+            let others_do_it = is_small && another.is_none() && self.shared.is_slow(&queue);
+            if others_took_its_place || others_do_it {
                 queue.lanes.remove(&self.number);
                 return None;
             }
@@ -124,11 +126,9 @@ impl<S: Server> Sender<S> {
                     waiting.div_ceil(parts).min(most)
                 }
             };
-            let are_apart = self.shared.are_side_by_side(&queue);
-            let are_mixed = are_mixed && !are_apart;
-            let other = if are_apart { queue.another_kind() } else { None };
-            let of_other = other.and_then(|kind| queue.take(most, are_mixed, Some(kind)));
-            let taken = of_other.or_else(|| queue.take(most, are_mixed, None));
+            let are_mixed = self.shared.are_mixed(&queue);
+            let of_another = another.and_then(|group| queue.take(most, are_mixed, Some(group)));
+            let taken = of_another.or_else(|| queue.take(most, are_mixed, None));
             let Some((batch, sent, group)) = taken else {
                 queue.lanes.remove(&self.number);
                 return None;
@@ -138,7 +138,7 @@ impl<S: Server> Sender<S> {
             (lane.since, lane.has_begun, lane.is_passed) = (now(), true, false);
             (batch, self.shared.next_sender(&mut queue))
         };
-        other.into_iter().for_each(Sender::start);
+        sender.into_iter().for_each(Sender::start);
         Some(batch)
     }
 }

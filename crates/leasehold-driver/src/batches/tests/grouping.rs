@@ -129,7 +129,7 @@ async fn few_that_wait_are_sent_in_one_batch_at_a_time() {
     assert_eq!(batches.0.server.sent.lock().unwrap().len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn where_a_disk_is_fast_another_kind_is_sent_at_once_and_in_batches_of_its_own() {
     let batches = batches_of(1_000, 2);
     let lanes = || batches.0.queue().lanes.len();
@@ -139,6 +139,8 @@ async fn where_a_disk_is_fast_another_kind_is_sent_at_once_and_in_batches_of_its
     assert_eq!(lanes(), 1, "it waits for the answer about its key");
     call("acquire", "b");
     assert_eq!(lanes(), 1, "it waits for the batch of its kind");
+    call("release", "b");
+    assert_eq!(lanes(), 1, "it waits for what was sent before it about its key");
     call("release", "c");
     assert_eq!(lanes(), 2);
     call("renew", "d");
@@ -155,13 +157,13 @@ async fn where_a_disk_is_fast_another_kind_is_sent_at_once_and_in_batches_of_its
         "release c 0, release e 0",
         "acquire b 0, acquire f 0",
         "renew d 0",
-        "release a 0",
+        "release a 0, release b 0",
     ];
     let sent: HashSet<_> = sent(&batches).into_iter().collect();
     assert_eq!(sent, expected.map(str::to_owned).into());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn kinds_that_arrive_at_once_are_sent_at_once() {
     let batches = batches_of(1_000, 2);
     let acquires = request("acquire", "a", 0)(&batches);
@@ -182,12 +184,14 @@ async fn where_a_disk_is_slow_acquires_and_releases_share_a_batch() {
     until_sent(&batches, 2).await;
     calls.extend(enter(&batches, [request("release", "c", 0), request_of("d")]).await);
     assert_eq!(sent(&batches), ["acquire a 0", "acquire b 0"]);
+    calls.extend(enter(&batches, [request("renew", "e", 0)]).await);
+    assert_eq!(sent(&batches)[2..], ["renew e 0"], "renewals wait for no others");
     tokio::time::advance(Duration::from_millis(3)).await;
     batches.0.server.let_through.add_permits(100);
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    assert_eq!(sent(&batches)[2..], ["acquire d 0, release c 0"]);
+    assert_eq!(sent(&batches)[3..], ["acquire d 0, release c 0"]);
 }
 
 /// A second batch would be small, and wait for the disk as long.
