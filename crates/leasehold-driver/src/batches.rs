@@ -40,12 +40,12 @@ pub struct Sizes {
     pub many: usize,
     /// Whether acquires and releases may share a batch. Renewals never do.
     pub are_mixed: bool,
-    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two. So acquires and
-    /// releases share batches then, and are sent beside each other otherwise; renewals always are.
+    /// Whether batches wait for each other at the disk. If a sync takes long, one large batch is faster than two: acquires and
+    /// releases share batches, where they may. Otherwise they are sent beside each other. Renewals are always sent beside both.
     pub share_a_disk: bool,
 }
 
-/// Sends requests in batches. Requests that arrive while the most batches are under way go in the next one.
+/// Sends requests in batches. Requests that arrive meanwhile go in the next one.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
 ///
 /// A batch that stalls keeps others waiting only as long as they are willing to pass it: then another
@@ -233,10 +233,11 @@ impl<S: Server> Shared<S> {
         self.sizes.are_mixed && (self.sizes.lanes == 1 || self.is_slow(queue))
     }
 
-    /// The group of a request that may be sent beside the batches under way. The server works for each batch on one of its cores.
-    fn another_group(&self, queue: &Queue) -> Option<Group> {
+    /// The group of a request that may be sent beside the batches of the lanes, but for lane `except`. The server works for each batch
+    /// on one of its cores.
+    fn another_group(&self, queue: &Queue, except: Option<u64>) -> Option<Group> {
         let are_beside = self.sizes.share_a_disk && self.sizes.lanes > 1;
-        if are_beside { queue.another_group(self.are_mixed(queue)) } else { None }
+        if are_beside { queue.another_group(self.are_mixed(queue), except) } else { None }
     }
 
     /// Another sender, if one is needed.
@@ -250,7 +251,7 @@ impl<S: Server> Shared<S> {
                 let are_many = waiting > self.sizes.many * (1 + leaving);
                 // One that is about to send takes it.
                 let is_left =
-                    || queue.under_way() == running && self.another_group(queue).is_some();
+                    || queue.under_way() == running && self.another_group(queue, None).is_some();
                 running < self.sizes.lanes && (are_many || is_left())
             }
         };

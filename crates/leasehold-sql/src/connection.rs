@@ -116,7 +116,11 @@ impl<S: Source> Pool<S> {
         self.state().reserved.pop()
     }
 
-    /// The next connection that is reserved. One that comes back meanwhile is: a batch does not queue behind other requests.
+    /// A reserved connection, when there is one. The next usable one that comes back is reserved then, so that batches do not queue
+    /// behind other requests.
+    ///
+    /// # Cancel safety
+    /// May be dropped; what it waited for stays free.
     pub(crate) async fn next_reserved(&self) -> Pooled<S::Session> {
         self.state().waiting += 1;
         let _waiting = Waiting(self);
@@ -140,7 +144,7 @@ impl<S: Source> Pool<S> {
         is_full.then_some(self.most)
     }
 
-    /// Keeps a connection, for batches if it may or one waits. Ends it if it cannot be used again, and during a close. A connection
+    /// Keeps a connection, for batches if it was theirs or one waits. Ends it if it cannot be used again, and during a close. A connection
     /// of a caller's pool returns there if enough are kept here.
     fn put(&self, mut pooled: Pooled<S::Session>, for_batches: bool) {
         let mut state = self.state();
@@ -153,7 +157,8 @@ impl<S: Source> Pool<S> {
         let is_awaited = state.waiting > state.reserved.len();
         if (for_batches || is_awaited) && !closes && state.reserved.len() < self.lanes {
             state.reserved.push(pooled);
-            self.comes_back.notify_one();
+            // All: the runtime of one may not be driven.
+            self.comes_back.notify_waiters();
         } else if !closes && state.idle.len() < self.keep {
             state.idle.push(pooled);
             self.idle.add_permits(1);

@@ -104,16 +104,15 @@ impl<S: Source> Pool<S> {
 
     /// A connection that is reserved for batches.
     pub(crate) async fn reserved(self: &Arc<Self>, until: Deadline) -> Result<Connection<S>> {
-        if let Some(pooled) = self.take_reserved() {
-            let reserved = Connection::new(pooled, self);
+        loop {
+            let reserved = tokio::select! {
+                biased;
+                pooled = self.next_reserved() => Connection::new(pooled, self),
+                connection = self.get(until) => return connection,
+            };
             if let Some(alive) = until.bound(self.alive(reserved)).await.flatten() {
                 return Ok(alive);
             }
-        }
-        tokio::select! {
-            biased;
-            pooled = self.next_reserved() => Ok(Connection::new(pooled, self)),
-            connection = self.get(until) => connection,
         }
     }
 
@@ -298,23 +297,29 @@ impl<S: Source> Pool<S> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use futures_util::FutureExt as _;
+    use futures_util::future::join;
 
     use super::*;
     use crate::reply::ReadRows;
     use crate::session::Answer;
     use crate::stored::Stored;
 
-    struct Server;
+    /// Its sessions die with it.
+    #[derive(Default)]
+    struct Server {
+        is_dead: Arc<AtomicBool>,
+    }
 
-    struct Fake;
+    struct Fake(Arc<AtomicBool>);
 
     impl Source for Server {
         type Session = Fake;
 
         async fn connect(&self, _: &str) -> Result<Fake> {
-            Ok(Fake)
+            Ok(Fake(Arc::clone(&self.is_dead)))
         }
     }
 
@@ -350,6 +355,10 @@ mod tests {
             true
         }
 
+        async fn ping(&mut self) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+
         async fn read_only(&mut self, _: &str) -> Result<Option<Error>> {
             Ok(None)
         }
@@ -369,25 +378,56 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_batch_does_not_queue_behind_other_requests() {
-        let pool = Pool::own(Server, "a server".to_owned(), Duration::from_secs(60), 2, 0);
+    /// Three connections, two of them reserved.
+    fn pool() -> Arc<Pool<Server>> {
+        Pool::own(Server::default(), "a server".to_owned(), Duration::from_secs(60), 3, 1)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_do_not_queue_behind_other_requests() {
+        let pool = pool();
         let until = pool.deadline();
-        let (first, second) = (pool.get(until).await.unwrap(), pool.get(until).await.unwrap());
+        let all = [pool.get(until).await, pool.get(until).await, pool.get(until).await];
+        let [first, second, third] = all.map(Result::unwrap);
         let mut other = pin!(pool.get(until));
         assert!(other.as_mut().now_or_never().is_none());
         let mut batch = pin!(pool.reserved(until));
         assert!(batch.as_mut().now_or_never().is_none());
         drop(first);
         assert!(other.as_mut().now_or_never().is_none());
-        let reserved = batch.await.unwrap();
+        // One is enough for one batch.
         drop(second);
-        let free = other.await.unwrap();
+        let second = other.await.unwrap();
+        let one = batch.await.unwrap();
+        let mut batches = pin!(join(pool.reserved(until), pool.reserved(until)));
+        assert!(batches.as_mut().now_or_never().is_none());
+        drop(second);
+        drop(third);
+        let (two, three) = batches.await;
+        one.reserve();
+        let one = pool.reserved(until).now_or_never().unwrap().unwrap();
+        drop(two);
+        let free = pool.get(until).now_or_never().unwrap().unwrap();
         // What waited and has gone keeps nothing.
-        assert!(pin!(pool.reserved(until)).now_or_never().is_none());
+        assert!(pool.reserved(until).now_or_never().is_none());
         drop(free);
-        assert!(pool.get(until).now_or_never().is_some());
-        reserved.reserve();
+        let free = pool.get(until).now_or_never().unwrap();
+        one.reserve();
+        assert!(pool.get(until).now_or_never().is_none());
         assert!(pool.reserved(until).now_or_never().is_some());
+        drop((three, free));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_batch_uses_a_reserved_connection_that_has_died() {
+        let pool = pool();
+        let until = pool.deadline();
+        let (one, two) = join(pool.reserved(until), pool.reserved(until)).await;
+        [one, two].into_iter().for_each(|reserved| reserved.unwrap().reserve());
+        tokio::time::advance(IDLE * 2).await;
+        pool.source.is_dead.store(true, Ordering::Relaxed);
+        let began = now();
+        let reserved = pool.reserved(until).await.unwrap();
+        assert_eq!(reserved.idle(), now() - began, "it is new");
     }
 }

@@ -87,13 +87,13 @@ impl Queue {
         lanes.filter(|lane| !lane.is_passed && !lane.batch.is_empty()).count()
     }
 
-    /// The group of the first request that may be sent and has no batch of its group under way.
-    pub(super) fn another_group(&self, are_mixed: bool) -> Option<Group> {
+    /// The group of the first request that may be sent and is of no group that a lane has: only those count that are not passed,
+    /// and not lane `except`.
+    pub(super) fn another_group(&self, are_mixed: bool, except: Option<u64>) -> Option<Group> {
+        let has = |lane: &Lane, group| lane.group.is_some_and(|of| of.overlaps(group));
         let is_under_way = |group| {
-            let mut lanes = self.lanes.values().filter(|lane| !lane.is_passed);
-            lanes.any(|lane| {
-                !lane.batch.is_empty() && lane.group.is_some_and(|of| of.overlaps(group))
-            })
+            let mut lanes = self.lanes.iter().filter(|(number, _)| Some(**number) != except);
+            lanes.any(|(_, lane)| !lane.is_passed && has(lane, group))
         };
         let mut keys = HashSet::new();
         let tickets = self.waiting.iter().map(|waiting| &waiting.ticket);

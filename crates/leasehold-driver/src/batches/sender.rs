@@ -108,8 +108,10 @@ impl<S: Server> Sender<S> {
             let Sizes { most, lanes, many, .. } = self.shared.sizes;
             let is_passed = queue.lanes.get(&self.number)?.is_passed;
             let others_took_its_place = is_passed && queue.running() >= lanes;
-            let another = self.shared.another_group(&queue);
-            let is_small = queue.waiting.len() <= many && queue.under_way() > 0;
+            let another = self.shared.another_group(&queue, Some(self.number));
+            // The other may be about to send.
+            let mut others = queue.lanes.iter().filter(|(number, _)| **number != self.number);
+            let is_small = queue.waiting.len() <= many && others.any(|(_, lane)| !lane.is_passed);
             let others_do_it = is_small && another.is_none() && self.shared.is_slow(&queue);
             if others_took_its_place || others_do_it {
                 queue.lanes.remove(&self.number);
@@ -121,7 +123,7 @@ impl<S: Server> Sender<S> {
                     let others = queue.lanes.iter().filter(|(number, _)| **number != self.number);
                     let busy = others.filter(|(_, lane)| lane.has_begun).count();
                     let free = lanes.saturating_sub(busy).max(1);
-                    // None is small, and none is left behind.
+                    // None is small.
                     let parts = (waiting / many.max(1)).clamp(1, free);
                     waiting.div_ceil(parts).min(most)
                 }

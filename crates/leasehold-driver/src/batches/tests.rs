@@ -16,7 +16,7 @@ mod grouping;
 mod runtimes;
 mod stalls;
 
-/// From this many waiting requests on, a second batch is sent.
+/// If more requests than these wait, a second batch is sent.
 const MANY: usize = 40;
 
 /// Keeps what it sends, and replies when it is let.

@@ -194,6 +194,43 @@ async fn where_a_disk_is_slow_acquires_and_releases_share_a_batch() {
     assert_eq!(sent(&batches)[3..], ["acquire d 0, release c 0"]);
 }
 
+/// A renewal beside them would otherwise divide them. On a busy machine their time may be over first.
+#[tokio::test(start_paused = true)]
+async fn where_a_disk_is_slow_a_renewal_does_not_divide_those_that_come_again() {
+    for _ in 0..50 {
+        if lengths_beside_a_renewal().await == [1, 10, 1, 10] {
+            return;
+        }
+    }
+    panic!("{:?}", lengths_beside_a_renewal().await);
+}
+
+async fn lengths_beside_a_renewal() -> Vec<usize> {
+    let batches = batches_of(1_000, 2);
+    let let_through = async |count| {
+        tokio::time::advance(Duration::from_millis(20)).await;
+        batches.0.server.let_through.add_permits(count);
+    };
+    let names: Vec<_> = (0..10).map(|n| format!("k{n}")).collect();
+    let mut calls = enter(&batches, [request_of("first")]).await;
+    calls.extend(enter(&batches, names.iter().map(|name| request_of(name))).await);
+    let_through(1).await;
+    until_sent(&batches, 2).await;
+    let renewal = enter(&batches, [request("renew", "r", 0)]).await;
+    until_sent(&batches, 3).await;
+    let_through(1).await;
+    join_all(calls).await;
+    let release = |name: &String| request("release", name, 1)(&batches);
+    let mut again: Vec<_> = names[..5].iter().map(release).collect();
+    batches.0.server.let_through.add_permits(1);
+    join_all(renewal).await;
+    again.extend(names[5..].iter().map(release));
+    batches.0.server.let_through.add_permits(100);
+    join_all(again).await;
+    let sent = batches.0.server.sent.lock().unwrap();
+    sent.iter().map(Vec::len).collect()
+}
+
 /// A second batch would be small, and wait for the disk as long.
 #[tokio::test(start_paused = true)]
 async fn callers_that_come_again_stay_in_one_batch_if_the_last_one_took_long() {
