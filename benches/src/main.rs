@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; slow-disk and then any of the following for a disk that takes 2 ms longer to sync; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, drain, waiting, renewal or holders for a part of it; \
              redlock; sqlite, with pairs, fresh, keys or processes for a part of it; mariadb or postgres, with pairs, fresh, keys, processor, peers, handover (postgres), renewal, \
-             purge or size for a part of it; spanner, with pairs, free, succession or claims for a part of it; or mongodb, with pairs, fresh, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
+             purge or size for a part of it; spanner, with pairs, fresh, free, succession or claims for a part of it; or mongodb, with pairs, fresh, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",
         )),
     }

@@ -13,7 +13,7 @@ use leasehold::{Error, Result, SpannerStore, SpindleStore};
 use leasehold_testkit::spanner::Emulator;
 
 use crate::measure;
-use crate::sides::{Amount, head, rows};
+use crate::sides::{Amount, Side, head, rows};
 use crate::subjects::{self, Keys};
 
 /// Measures these parts, or all.
@@ -26,6 +26,9 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if wanted("pairs") {
         pairs().await?;
+    }
+    if wanted("fresh") {
+        fresh().await?;
     }
     if wanted("free") {
         free::run().await?;
@@ -43,19 +46,13 @@ async fn pairs() -> Result<()> {
     println!("## Acquire and release of an uncontended key (`pairs`)\n");
     println!(
         "The first two rows are pairs of the driver's read-write transactions: each reads the rows of a key with Spanner's clock, locks \
-         them, and commits mutations of them. One task, for the emulator runs one transaction at a time.\n"
+         them, and commits mutations of them. Each of the first four rows has a table of its own. One task, for the emulator runs one \
+         transaction at a time.\n"
     );
     let emulator = Emulator::start().await.map_err(failed)?;
-    let native = SpannerStore::connect(&emulator.url()).await?;
-    native.prepare().await?;
     let spindle = SpindleStore::connect(&emulator.spindle_url().replace("=1s", "=60s")).await?;
-    let mut sides = vec![raw::whole(&emulator).await?, raw::least(&emulator).await?];
-    let native = Arc::new(native);
-    sides.extend(subjects::sides(&native, Keys::Known));
-    sides.extend(subjects::sides(&native, Keys::Fresh).into_iter().map(|mut side| {
-        side.name += ", keys used once";
-        side
-    }));
+    let mut sides = each_on_a_table(&emulator, Keys::Known).await?;
+    sides.insert(1, raw::least(&emulator).await?);
     let of_spindle = subjects::sides(&Arc::new(spindle), Keys::Known);
     sides.extend(of_spindle.into_iter().map(|mut side| {
         side.name += ", spindle's table";
@@ -65,6 +62,36 @@ async fn pairs() -> Result<()> {
     rows(&sides, Amount { tasks: 1, pairs: 100, rounds: 9 }).await?;
     println!();
     Ok(())
+}
+
+async fn fresh() -> Result<()> {
+    println!("## Keys used once (`fresh`)\n");
+    println!(
+        "As above. Each table grows by a row with each pair, and the emulator reads the whole table.\n"
+    );
+    let emulator = Emulator::start().await.map_err(failed)?;
+    let sides = each_on_a_table(&emulator, Keys::Fresh).await?;
+    head();
+    rows(&sides, Amount { tasks: 1, pairs: 100, rounds: 9 }).await?;
+    println!();
+    Ok(())
+}
+
+/// The driver, the store and a `Locker`, each on a table of its own: the emulator reads the whole table, with rows that were deleted.
+async fn each_on_a_table(emulator: &Emulator, keys: Keys) -> Result<Vec<Side>> {
+    let mut sides = vec![raw::whole(emulator, keys).await?];
+    for (at, table) in ["of_store", "of_locker"].into_iter().enumerate() {
+        let store = native(emulator, table).await?;
+        sides.push(subjects::sides(&store, keys).swap_remove(at));
+    }
+    Ok(sides)
+}
+
+/// The store, on a new table of this name.
+async fn native(emulator: &Emulator, table: &str) -> Result<Arc<SpannerStore>> {
+    let store = SpannerStore::connect(&format!("{}&table={table}", emulator.url())).await?;
+    store.prepare().await?;
+    Ok(Arc::new(store))
 }
 
 /// Converts a failure of the test tools.

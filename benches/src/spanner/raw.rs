@@ -10,6 +10,7 @@ use leasehold_testkit::spanner::Emulator;
 
 use super::failed;
 use crate::sides::Side;
+use crate::subjects::Keys;
 
 /// A table of which a pair reads and writes rows.
 #[derive(Clone, Copy)]
@@ -20,22 +21,18 @@ enum Table {
     Whole,
 }
 
+const WHOLE: &str = "two transactions of the driver, on the rows of the store";
+
 /// Transactions on the least row.
 pub(crate) async fn least(emulator: &Emulator) -> Result<Side> {
     let table = "CREATE TABLE least (key STRING(MAX) NOT NULL, id STRING(MAX), expires INT64) PRIMARY KEY (key)";
-    side(emulator, table, "the same, on a row of three columns", Table::Least).await
+    side(emulator, table, "the same, on a row of three columns", Table::Least, Keys::Known).await
 }
 
 /// Transactions on rows as the store has them.
-pub(crate) async fn whole(emulator: &Emulator) -> Result<Side> {
+pub(crate) async fn whole(emulator: &Emulator, keys: Keys) -> Result<Side> {
     let schema = SpannerConfig::new("p", "i", "d").table("whole").schema_sql()?;
-    side(
-        emulator,
-        &schema,
-        "two transactions of the driver, on the rows of the store",
-        Table::Whole,
-    )
-    .await
+    side(emulator, &schema, WHOLE, Table::Whole, keys).await
 }
 
 /// The rows of the store, and a client of the driver.
@@ -54,14 +51,20 @@ impl Plain {
     }
 }
 
-async fn side(emulator: &Emulator, schema: &str, name: &str, table: Table) -> Result<Side> {
+async fn side(
+    emulator: &Emulator,
+    schema: &str,
+    name: &str,
+    table: Table,
+    keys: Keys,
+) -> Result<Side> {
     emulator.create_table(schema).await.map_err(failed)?;
     let client = emulator.client().await.map_err(failed)?;
     Ok(Side::new(name, move |task, pairs| {
         let client = client.clone();
         async move {
-            let key = format!("k{task}");
             for _ in 0..pairs {
+                let key = keys.of(task);
                 let id = LeaseId::mint()?.to_string();
                 transact(&client, table, &key, &id, true).await?;
                 transact(&client, table, &key, &id, false).await?;
