@@ -2,9 +2,11 @@
 
 pub mod spindle;
 
+use std::fs::{self, Permissions};
 use std::net::TcpStream;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use google_cloud_auth::credentials::anonymous;
@@ -38,12 +40,22 @@ const PROGRAM: &str = "gateway_main";
 pub struct Emulator {
     process: ServerProcess,
     http: u16,
+    is_first_come: bool,
 }
 
 impl Emulator {
     pub async fn start() -> Result<Self> {
+        Self::start_as(false).await
+    }
+
+    /// One that never aborts a transaction under way because another one begins; usually it does so each fifth time.
+    pub async fn start_first_come() -> Result<Self> {
+        Self::start_as(true).await
+    }
+
+    async fn start_as(is_first_come: bool) -> Result<Self> {
         start_at_a_free_port(async |process| {
-            let emulator = Self { process, http: free_port()? };
+            let emulator = Self { process, http: free_port()?, is_first_come };
             emulator.launch().await?;
             Ok(emulator)
         })
@@ -51,16 +63,33 @@ impl Emulator {
     }
 
     async fn launch(&self) -> Result<()> {
-        let mut command = vec![find()?.display().to_string()];
+        let program = find()?;
+        let mut command = vec![program.display().to_string()];
         let (port, http) = (self.port().to_string(), self.http.to_string());
         let options = ["--hostname", "127.0.0.1", "--grpc_port", &port, "--http_port", &http];
         command.extend(options.map(str::to_owned));
+        if self.is_first_come {
+            let script = self.first_come(&program.with_file_name("emulator_main"))?;
+            command.extend(["--grpc_binary".to_owned(), script]);
+        }
         let answers = async || {
             TcpStream::connect(("127.0.0.1", self.port())).is_ok()
                 && TcpStream::connect(("127.0.0.1", self.http)).is_ok()
                 && self.create().await.is_ok()
         };
         self.process.run(&command, answers).await
+    }
+
+    /// A script that starts this program with an option that the gateway does not pass on.
+    fn first_come(&self, program: &Path) -> Result<String> {
+        let script = self.directory().join("emulator");
+        let program = program.display();
+        let text = format!(
+            "#!/bin/sh\nexec '{program}' --abort_current_transaction_probability=0 \"$@\"\n"
+        );
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+        Ok(script.display().to_string())
     }
 
     /// Creates the instance and the database.

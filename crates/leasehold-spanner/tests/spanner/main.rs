@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             network::a_grant_whose_commit_was_not_answered_keeps_its_token,
             network::a_release_whose_commit_was_not_answered_is_never_not_held,
             network::requests_that_share_a_transaction_without_an_answer_are_sent_alone,
+            network::an_aborted_transaction_is_begun_again_within_the_limit_and_not_after_it,
             network::an_answer_that_stalls_is_given_up_and_its_connection_replaced,
             network::a_dead_connection_stops_nobody_longer_than_one_limit,
             network::an_answer_that_stalls_beside_others_replaces_one_connection,

@@ -1,7 +1,10 @@
 //! Faults of the network and of the emulator, in both formats.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use google_cloud_spanner::statement::Statement;
+use google_cloud_spanner::transaction::ReadWriteTransaction;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     AcquireReply, AcquireRequest, AnyStore, Claims, Clock as _, Effect, ErrorKind, EvictRequest,
@@ -12,6 +15,8 @@ use leasehold_driver::SystemClock;
 use leasehold_spanner::{SpannerConfig, SpindleConfig};
 use leasehold_testkit::spanner::Emulator;
 use leasehold_testkit::{fails_within, until};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::{LIMIT, config, key, token_of};
 
@@ -38,8 +43,17 @@ async fn each_format_with(
     settings: impl Fn(SpannerConfig) -> SpannerConfig,
     test: impl AsyncFn(&Behind),
 ) {
+    each_format_on(Emulator::start, settings, test).await;
+}
+
+/// The same on an emulator that starts so.
+async fn each_format_on(
+    start: impl AsyncFn() -> leasehold_conformance::Result<Emulator>,
+    settings: impl Fn(SpannerConfig) -> SpannerConfig,
+    test: impl AsyncFn(&Behind),
+) {
     for is_spindle in [false, true] {
-        let emulator = Emulator::start().await.unwrap();
+        let emulator = start().await.unwrap();
         let server = ([127, 0, 0, 1], emulator.port()).into();
         let proxy = Proxy::before_http2(server).await.unwrap();
         let open = async |config: SpannerConfig| match is_spindle {
@@ -151,6 +165,67 @@ pub(super) async fn requests_that_share_a_transaction_without_an_answer_are_sent
         assert!(took < TTL / 4, "{took:?}");
     })
     .await;
+}
+
+pub(super) async fn an_aborted_transaction_is_begun_again_within_the_limit_and_not_after_it() {
+    let settings = |config: SpannerConfig| config.timeout(LIMIT);
+    each_format_on(Emulator::start_first_come, settings, async |behind| {
+        let held = behind.hold("a").await;
+        let foreign = Foreign::begin(&behind.emulator).await;
+        let error = fails_within(LIMIT, behind.store.acquire(&request("b"))).await;
+        assert_eq!(error.effect(), Effect::NotApplied, "{error}");
+        fails_within(LIMIT, behind.store.renew(&renewal(&held))).await;
+        let begun = behind.proxy.exchanges();
+        let waits = request("b");
+        let waiting = behind.store.acquire(&waits);
+        let ending = async {
+            until(async || begun + 2 < behind.proxy.exchanges()).await;
+            foreign.end().await;
+        };
+        // What has failed has left no lease.
+        token_of(tokio::join!(waiting, ending).0.unwrap());
+        let after = behind.proxy.exchanges();
+        assert!(matches!(behind.release(&held).await, ReleaseOutcome::Released));
+        assert_eq!(behind.proxy.exchanges() - after, 2, "nothing goes on beside it");
+    })
+    .await;
+}
+
+/// A transaction of another client.
+struct Foreign {
+    ends: oneshot::Sender<()>,
+    task: JoinSet<()>,
+}
+
+impl Foreign {
+    /// Begins it: it is under way until [`end`](Self::end).
+    async fn begin(emulator: &Emulator) -> Self {
+        let client = emulator.client().await.unwrap();
+        let ((begun, begins), (ends, ended)) = (oneshot::channel(), oneshot::channel());
+        let channels = Arc::new(Mutex::new(Some((begun, ended))));
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let work = move |transaction: ReadWriteTransaction| {
+                let (begun, ended) = channels.lock().unwrap().take().expect("nothing aborts it");
+                async move {
+                    transaction
+                        .execute_query(Statement::builder("SELECT COUNT(*) FROM clock").build())
+                        .await?;
+                    begun.send(()).unwrap();
+                    drop(ended.await);
+                    Ok(())
+                }
+            };
+            client.read_write_transaction().build().run(work).await.unwrap();
+        });
+        begins.await.unwrap();
+        Self { ends, task }
+    }
+
+    async fn end(self) {
+        self.ends.send(()).unwrap();
+        self.task.join_all().await;
+    }
 }
 
 pub(super) async fn an_answer_that_stalls_is_given_up_and_its_connection_replaced() {
