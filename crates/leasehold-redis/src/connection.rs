@@ -1,5 +1,6 @@
 //! The connection to a server: shared, pipelined, and replaced when it breaks.
 
+mod drive;
 pub(crate) mod exchange;
 pub(crate) mod fit;
 mod open;
@@ -212,7 +213,7 @@ impl Inner {
         let ConnectionOptions { timeout, credentials, .. } = &self.options;
         let config = credentials.applied(config);
         let client = self.endpoint.client(*timeout, credentials).await?;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let (mut connection, driver) = drive::open(&client, &config).await?;
         if let Some(name) = &self.options.client_name {
             let mut set = redis::cmd("CLIENT");
             set.arg("SETNAME").arg(&**name);
@@ -223,7 +224,7 @@ impl Inner {
         if !self.options.in_cluster && fit::is_in_cluster(&mut connection).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
-        let mut connected = Connected { connection, serial, ended };
+        let mut connected = Connected { connection, serial, ended, driver: Arc::new(driver) };
         let channels = {
             let mut subscribed = self.subscribed();
             subscribed.retain(|channel| self.listeners.has_any(once(channel.as_str())));

@@ -7,6 +7,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::drive::Driver;
+
 /// One connection.
 #[derive(Clone)]
 pub(crate) struct Connected {
@@ -14,6 +16,8 @@ pub(crate) struct Connected {
     pub(crate) serial: u64,
     /// The driver has reported its end.
     pub(crate) ended: Arc<AtomicBool>,
+    /// Ends with the last clone.
+    pub(crate) driver: Arc<Driver>,
 }
 
 /// How many replicas have what a script wrote, if that was asked.
@@ -25,6 +29,7 @@ impl Connected {
         if asking {
             return Box::pin(self.send_asking(script)).await;
         }
+        let _under_way = self.driver.request();
         self.connection.send_packed_command(&script).await?.extract_error()
     }
 
