@@ -49,7 +49,8 @@ impl RedisConfig {
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
     const MAX_PREFIX: usize = 255;
 
-    /// The server of your own client: its address, login and TLS settings. Connections use RESP3.
+    /// The server of your own client: its address, login, TLS and TCP settings. Connections use RESP3 and `TCP_NODELAY`; the
+    /// driver hides a linger time, so only connections with TLS have it.
     ///
     /// # Errors
     /// `InvalidInput` if the driver does not accept its own settings again.

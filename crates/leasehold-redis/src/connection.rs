@@ -167,9 +167,7 @@ impl Inner {
         let failed = |failure| error::of_connecting(&self.server, failure);
         let (mut connected, again) = self.connect().await.map_err(failed)?;
         if self.options.is_checked {
-            fit::fit(&mut connected.connection, &self.server, &self.options)
-                .await
-                .map_err(failed)??;
+            fit::fit(&mut connected, &self.server, &self.options).await.map_err(failed)??;
         }
         *self.slot() = Some(connected.clone());
         if connected.ended.load(Ordering::Acquire) {
@@ -213,18 +211,17 @@ impl Inner {
         let ConnectionOptions { timeout, credentials, .. } = &self.options;
         let config = credentials.applied(config);
         let client = self.endpoint.client(*timeout, credentials).await?;
-        let (mut connection, driver) = drive::open(&client, &config).await?;
+        let mut connected = Connected::open(&client, &config, serial, ended).await?;
         if let Some(name) = &self.options.client_name {
             let mut set = redis::cmd("CLIENT");
             set.arg("SETNAME").arg(&**name);
-            connection.send_packed_command(&set).await?.extract_error()?;
+            connected.ask(&set).await?.extract_error()?;
         }
         // Pushed messages arrive on this connection too: what a node pushes when a slot moves would count as a
         // reply.
-        if !self.options.in_cluster && fit::is_in_cluster(&mut connection).await? {
+        if !self.options.in_cluster && fit::is_in_cluster(&mut connected).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
-        let mut connected = Connected { connection, serial, ended, driver: Arc::new(driver) };
         let channels = {
             let mut subscribed = self.subscribed();
             subscribed.retain(|channel| self.listeners.has_any(once(channel.as_str())));

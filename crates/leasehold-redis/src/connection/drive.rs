@@ -1,7 +1,8 @@
 //! Opens a connection, and drives it so that requests of several tasks travel together.
 
 use std::future::{Future, poll_fn};
-use std::io::{Error, ErrorKind, Result};
+use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +12,13 @@ use futures_util::future::select_ok;
 use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisResult};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+
+/// With 16 requests under way a turn costs as much as it saves.
+const MANY: usize = 16;
 
 /// The task that drives a connection, with which it ends.
 pub(crate) struct Driver {
@@ -86,13 +90,17 @@ pub(super) async fn open(
 }
 
 /// Connects to the first address of the host that accepts.
-async fn connect(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream> {
+async fn connect(host: &str, port: u16, settings: &TcpSettings) -> RedisResult<TcpStream> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, format!("{host} has no address")));
+        return Err((ErrorKind::InvalidClientConfig, "the host has no address").into());
     }
-    let connecting = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
-    let (stream, _) = select_ok(connecting).await?;
+    let connecting = addresses.into_iter().map(|address| Box::pin(connect_to(address, settings)));
+    Ok(select_ok(connecting).await?.0)
+}
+
+async fn connect_to(address: SocketAddr, settings: &TcpSettings) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
     let socket = SockRef::from(&stream);
     socket.set_tcp_nodelay(settings.nodelay())?;
     if let Some(keepalive) = settings.keepalive() {
@@ -103,13 +111,13 @@ async fn connect(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStr
     Ok(stream)
 }
 
-/// Polls the driver one turn after it was woken while several requests are under way. What the tasks that are ready send meanwhile
+/// Polls the driver one turn after it was woken while [`MANY`] requests are under way. What the tasks that are ready send meanwhile
 /// goes out in one write.
 async fn gathering(driver: impl Future<Output = ()>, under_way: Arc<AtomicUsize>) {
     let mut driver = pin!(driver);
     let mut waits = false;
     poll_fn(|cx| {
-        waits = !waits && under_way.load(Ordering::Relaxed) > 1;
+        waits = !waits && under_way.load(Ordering::Relaxed) >= MANY;
         if waits {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -122,16 +130,13 @@ async fn gathering(driver: impl Future<Output = ()>, under_way: Arc<AtomicUsize>
 #[cfg(test)]
 mod tests {
     use std::task::Context;
-    use std::time::Duration;
 
     use futures_util::task::noop_waker;
-    use redis::io::tcp::socket2::TcpKeepalive;
-    use tokio::net::TcpListener;
 
     use super::*;
 
     #[test]
-    fn the_driver_waits_a_turn_while_several_requests_are_under_way() {
+    fn the_driver_waits_a_turn_while_many_requests_are_under_way() {
         let driver = Driver { task: None, under_way: Arc::default() };
         let polls = AtomicUsize::new(0);
         let counting = poll_fn(|_| {
@@ -143,23 +148,30 @@ mod tests {
             assert!(driven.as_mut().poll(&mut Context::from_waker(&noop_waker())).is_pending());
             polls.load(Ordering::Relaxed)
         };
-        let first = driver.request();
+        let few: Vec<_> = (1..MANY).map(|_| driver.request()).collect();
         assert_eq!([(); 2].map(|()| polls_after_a_turn()), [1, 2]);
-        let second = driver.request();
+        let one_more = driver.request();
         assert_eq!([(); 4].map(|()| polls_after_a_turn()), [2, 3, 3, 4]);
-        drop((first, second));
+        drop(one_more);
         assert_eq!([(); 2].map(|()| polls_after_a_turn()), [5, 6]);
+        drop(few);
+        assert_eq!(driver.under_way.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
     async fn a_turn_that_the_driver_waits_is_followed_by_another() {
-        let under_way = Arc::new(AtomicUsize::new(2));
+        let under_way = Arc::new(AtomicUsize::new(MANY));
         gathering(async {}, under_way).await;
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_connection_has_the_settings_of_its_client() {
+        use std::time::Duration;
+
+        use redis::io::tcp::socket2::TcpKeepalive;
+        use tokio::net::TcpListener;
+
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let limit = Duration::from_secs(7);

@@ -1,10 +1,10 @@
 //! What a server must be so that a connection to it is used.
 
 use leasehold_core::{Error, Result};
-use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
 use super::ConnectionOptions;
+use super::open::Connected;
 use crate::durability::Settings;
 use crate::error;
 
@@ -13,12 +13,10 @@ const LEAST: [u64; 3] = [7, 0, 0];
 const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
 
 /// Whether the server is a node of a cluster; false if it does not report it.
-pub(crate) async fn is_in_cluster(
-    connection: &mut MultiplexedConnection,
-) -> redis::RedisResult<bool> {
+pub(crate) async fn is_in_cluster(connected: &mut Connected) -> redis::RedisResult<bool> {
     let mut query = redis::cmd("INFO");
     query.arg("cluster");
-    match connection.send_packed_command(&query).await?.extract_error() {
+    match connected.ask(&query).await?.extract_error() {
         Ok(reply) => Ok(information(&reply).get("cluster_enabled").is_some_and(|set| set == "1")),
         Err(_) => Ok(false),
     }
@@ -26,13 +24,13 @@ pub(crate) async fn is_in_cluster(
 
 /// Refuses a server on which no lock is safe.
 pub(crate) async fn fit(
-    connection: &mut MultiplexedConnection,
+    connected: &mut Connected,
     name: &str,
     options: &ConnectionOptions,
 ) -> redis::RedisResult<Result<()>> {
     let mut query = Pipeline::with_capacity(2);
     query.cmd("INFO").add_command(query_settings()).ignore_errors();
-    let mut replies = connection.send_packed_commands(&query, 0, 2).await?.into_iter();
+    let mut replies = connected.ask_all(&query, 2).await?.into_iter();
     let info = replies.next().as_ref().map(information).unwrap_or_default();
     let config = replies.next().as_ref().map(settings).unwrap_or_default();
     Ok(refuse(name, &info, &config, options).map(drop))

@@ -119,9 +119,8 @@ impl Connections {
         }
         pipeline.ignore_errors();
         let pipeline = &pipeline;
-        let send = move |mut connected: Connected| async move {
-            connected.connection.send_packed_commands(pipeline, 0, count).await
-        };
+        let send =
+            move |mut connected: Connected| async move { connected.ask_all(pipeline, count).await };
         let replies = self.exchange(&Request::reads(), send).await?;
         if replies.len() == count {
             Ok(replies)
