@@ -129,7 +129,7 @@ async fn gathering(driver: impl Future<Output = ()>, under_way: Arc<AtomicUsize>
 
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
+    use std::task::{Context, Wake, Waker};
 
     use futures_util::task::noop_waker;
 
@@ -158,10 +158,24 @@ mod tests {
         assert_eq!(driver.under_way.load(Ordering::Relaxed), 0);
     }
 
-    #[tokio::test]
-    async fn a_turn_that_the_driver_waits_is_followed_by_another() {
-        let under_way = Arc::new(AtomicUsize::new(MANY));
-        gathering(async {}, under_way).await;
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_driver_wakes_itself_for_the_next_turn() {
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut driven = pin!(gathering(async {}, Arc::new(AtomicUsize::new(MANY))));
+        let mut turn = || driven.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(turn().is_pending());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(turn().is_ready());
     }
 
     #[cfg(target_os = "linux")]

@@ -168,7 +168,7 @@ pub(super) async fn requests_that_share_a_transaction_without_an_answer_are_sent
 }
 
 pub(super) async fn an_aborted_transaction_is_begun_again_within_the_limit_and_not_after_it() {
-    let settings = |config: SpannerConfig| config.timeout(LIMIT);
+    let settings = |config: SpannerConfig| config.timeout(LIMIT).read_again_after(LIMIT);
     each_format_on(Emulator::start_first_come, settings, async |behind| {
         let held = behind.hold("a").await;
         let foreign = Foreign::begin(&behind.emulator).await;
