@@ -14,12 +14,13 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, mark, new_token BIGINT;
     DECLARE wanted, found, added INT DEFAULT 0;
-    SELECT COUNT(*), COUNT(lease.slot), (SELECT COALESCE(MAX(value), 0) FROM {schema}.leasehold_mark) INTO wanted, found, mark
+    SELECT COUNT(*), COUNT(lease.slot) INTO wanted, found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     LEFT JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     -- A term begins after a wait for the table.
     SET n = {now};
-    SET new_token = {least_token};
+    -- No mark is this high, unless a token was raised or the clock stepped back.
+    SET new_token = LEAST(n, 4503599627370496);
     BEGIN
         -- Another transaction is adding one of the keys: none is added then. No other statement may go on after such an error.
         DECLARE CONTINUE HANDLER FOR 1062, 1205 BEGIN
