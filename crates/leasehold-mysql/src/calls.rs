@@ -121,10 +121,13 @@ impl Mysql {
             let [to, token, raise] = terms(one);
             (Hex(one.key().as_str()), Hex(one.id().to_bytes()), to, token, raise)
         });
+        let tokens: Option<Vec<_>> = releases.iter().map(|one| one.token().map(integer)).collect();
+        let highest = tokens.unwrap_or_default().into_iter().max();
         let releases = part(releases, |one| {
             (Hex(one.key().as_str()), Hex(one.id().to_bytes()), one.token().map(integer))
         });
-        let values = [number.into(), acquires, host, pid, program, renewals, releases];
+        let values =
+            [number.into(), acquires, host, pid, program, renewals, releases, highest.into()];
         Call::procedure(&self.sql, "batch", values)
     }
 }

@@ -19,7 +19,7 @@ whole: BEGIN
     LEFT JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     -- A term begins after a wait for the table.
     SET n = {now};
-    -- No mark is this high, unless a token was raised or the clock stepped back.
+    -- No mark is this high, unless a token was raised, the clock stepped back, or a key was taken and released meanwhile.
     SET new_token = LEAST(n, 4503599627370496);
     BEGIN
         -- Another transaction is adding one of the keys: none is added then. No other statement may go on after such an error.
@@ -42,7 +42,7 @@ whole: BEGIN
     IF added > 0 THEN
         -- C7: the keys are won by now. Somebody else may have taken and released one after the token was drawn.
         {reads_mark}
-        IF mark >= new_token OR new_token > 9007199254740991 THEN
+        IF mark >= new_token THEN
             CALL {schema}.leasehold_draw_again(p_batch, p_wanted, n, mark);
         ELSEIF added = wanted THEN
             SELECT NULL AS o_key, 'acquires' AS o_all, new_token AS o_token, {now} - n AS o_passed;

@@ -7,7 +7,8 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_batch(
     p_pid BIGINT,
     p_program VARBINARY(255),
     p_renewals LONGTEXT,
-    p_releases LONGTEXT
+    p_releases LONGTEXT,
+    p_highest BIGINT
 )
 SQL SECURITY INVOKER
 BEGIN
@@ -20,7 +21,7 @@ BEGIN
         CALL {schema}.leasehold_renew_batch(p_batch, p_renewals);
     END IF;
     IF p_releases IS NOT NULL THEN
-        CALL {schema}.leasehold_release_batch(p_releases);
+        CALL {schema}.leasehold_release_batch(p_releases, p_highest);
     END IF;
     COMMIT;
 END

@@ -1,7 +1,7 @@
 -- Ends exclusive leases, each of one key. No key occurs twice. p_wanted is an array of arrays: key and id in hexadecimal
--- digits, token. Returns the keys that were released, or one row without a key if all were in time. A lease that is missing
--- there may be held or not: release decides about it.
-CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_release_batch(p_wanted LONGTEXT)
+-- digits, token. p_highest is the highest of the tokens, or null if one is not known. Returns the keys that were released,
+-- or one row without a key if all were in time. A lease that is missing there may be held or not: release decides about it.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_release_batch(p_wanted LONGTEXT, p_highest BIGINT)
 SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, mark, highest, most, ends BIGINT;
@@ -11,8 +11,6 @@ whole: BEGIN
     -- If all are held and in time, as most are, nothing is read before. MySQL would wait for a row that is locked.
     /*M!100600
     SET n = {now};
-    -- No counter is higher, unless a token was raised or the clock stepped back.
-    SET highest = LEAST(n, 4503599627370496);
     SAVEPOINT nothing_deleted;
     BEGIN
         DECLARE CONTINUE HANDLER FOR 1205 BEGIN
@@ -24,11 +22,12 @@ whole: BEGIN
         DELETE lease
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
             k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', o BIGINT PATH '$[2]')) AS w
-        {joins_released} AND lease.counter <= highest AND lease.expires > n;
+        {joins_released} AND lease.counter <= LEAST(p_highest, 4503599627370496) AND (lease.expires IS NULL OR lease.expires > n);
         SET gone = ROW_COUNT();
     END;
-    IF gone = JSON_LENGTH(p_wanted) THEN
-        CALL {schema}.leasehold_pass(highest, 0);
+    -- A wait for the table may have lasted.
+    IF gone = JSON_LENGTH(p_wanted) AND {now} < n + 1000000 THEN
+        CALL {schema}.leasehold_pass(p_highest, 0);
         SELECT NULL AS o_key, 'releases' AS o_all, FALSE AS o_late;
         LEAVE whole;
     END IF;

@@ -13,7 +13,7 @@ leasehold_testkit::sql_mark!(Server);
 const ONE: &str =
     "CALL leasehold.leasehold_acquire_one('k', 'a', 1000000, NULL, NULL, NULL, NULL, NULL)";
 const BATCH: &str = "CALL leasehold.leasehold_batch(
-    7, '[[\"6a\",\"61\",1000000,null,null],[\"6b\",\"61\",1000000,null,null]]', NULL, NULL, NULL, NULL, NULL)";
+    7, '[[\"6a\",\"61\",1000000,null,null],[\"6b\",\"61\",1000000,null,null]]', NULL, NULL, NULL, NULL, NULL, NULL)";
 
 /// A grant draws its token before its row is there. What the trigger does to the mark is what a grant and a release of the
 /// key in between would do.

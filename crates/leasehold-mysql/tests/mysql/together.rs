@@ -30,7 +30,7 @@ async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
         let breaks = [
             "DROP PROCEDURE leasehold.leasehold_release_batch".to_owned(),
             format!(
-                "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT) BEGIN \
+                "CREATE PROCEDURE leasehold.leasehold_release_batch(p_wanted LONGTEXT, p_highest BIGINT) BEGIN \
                  UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
                  SELECT {row}, 0 AS o_late; END"
             ),
@@ -107,9 +107,11 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
         server.rows(&format!("CALL leasehold.leasehold_batch(7, {parts})")).await.len()
     };
     let lease = |id: &str| format!("'[[\"6b\",\"{id}\",60000000,null,null]]'");
-    let ask = |id: &str| format!("{}, NULL, NULL, NULL, NULL, NULL", lease(id));
-    let renewal = |id: &str| format!("NULL, NULL, NULL, NULL, {}, NULL", lease(id));
-    let end = |id: &str| format!("NULL, NULL, NULL, NULL, NULL, '[[\"6b\",\"{id}\",null]]'");
+    let ask = |id: &str| format!("{}, NULL, NULL, NULL, NULL, NULL, NULL", lease(id));
+    let renewal = |id: &str| format!("NULL, NULL, NULL, NULL, {}, NULL, NULL", lease(id));
+    let end = |id: &str| {
+        format!("NULL, NULL, NULL, NULL, NULL, '[[\"6b\",\"{id}\",null]]', 4000000000000000")
+    };
     assert_eq!(batch(&ask("61")).await, 1);
     assert_eq!(batch(&ask("62")).await, 0);
     let end_of = async || {
