@@ -135,6 +135,11 @@ impl Election {
         self.with(|campaign| campaign.max_hold(max))
     }
 
+    /// Sets the program that other clients see, in place of the one in the [`Locker`]'s note.
+    pub fn program(self, program: &str) -> Self {
+        self.with(|campaign| campaign.program(program))
+    }
+
     /// Sets the comment that other clients see beside host, process id and program.
     pub fn comment(self, comment: &str) -> Self {
         self.with(|campaign| campaign.comment(comment))

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, FencingToken, Filter, Lease, LostReason, NodeReports, ReleaseOutcome, Remaining,
-    RenewOutcome, Result,
+    Error, Feature, FencingToken, Filter, Lease, LostReason, NodeReports, ReleaseOutcome,
+    Remaining, RenewOutcome, Result,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -234,14 +234,30 @@ impl Guard {
     ///
     /// # Cancel safety
     /// A release that was begun is completed in the background.
-    pub async fn release(mut self) -> Result<ReleaseReport> {
-        let ended = self.end().await;
+    pub async fn release(self) -> Result<ReleaseReport> {
+        self.release_keeping(Duration::ZERO).await
+    }
+
+    /// As [`release`](Guard::release), and the keys stay taken for at least `keep` from now on, or for the rest of `min_hold` if that is
+    /// longer.
+    ///
+    /// # Errors
+    /// `Unsupported`, and the lease is released at once, if `keep` is not zero and the store cannot keep keys taken; else as
+    /// [`release`](Guard::release).
+    ///
+    /// # Cancel safety
+    /// A release that was begun is completed in the background.
+    pub async fn release_keeping(mut self, keep: Duration) -> Result<ReleaseReport> {
+        if !keep.is_zero() && !self.keeper().can.keep {
+            return Err(self.keeper().can.lacks(Feature::Keep));
+        }
+        let ended = self.end(keep).await;
         self.is_over = true;
         ended
     }
 
-    /// As [`release`](Guard::release), for a guard that others hold too.
-    pub(crate) async fn end(&self) -> Result<ReleaseReport> {
+    /// As [`release_keeping`](Guard::release_keeping), for a guard that others hold too.
+    pub(crate) async fn end(&self, keep: Duration) -> Result<ReleaseReport> {
         let unasked = match self.keeper().finish(&self.held) {
             HoldStatus::Held(_) => None,
             HoldStatus::Released
@@ -253,7 +269,11 @@ impl Guard {
         if let Some(outcome) = unasked {
             return Ok(ReleaseReport::new(outcome, NodeReports::default()));
         }
-        let mut reports = self.keeper.release_for(vec![Cleanup::of_held(&self.held)]).await;
+        let mut cleanup = Cleanup::of_held(&self.held);
+        if !keep.is_zero() {
+            cleanup = cleanup.kept_until(self.keeper().clock.now().saturating_add(keep));
+        }
+        let mut reports = self.keeper.release_for(vec![cleanup]).await;
         let report = reports.pop().expect("one report for each lease");
         match report.outcome {
             ReleaseOutcome::Failed(error) => Err(error),

@@ -33,6 +33,9 @@ use crate::lease::state::{HoldStatus, LeaseState};
 use crate::queue::Queues;
 use crate::telemetry;
 
+/// Limits are shown in whole milliseconds.
+const HALF: Duration = Duration::from_micros(500);
+
 /// What a `Locker`, its guards and the background task share.
 pub(crate) struct Keeper {
     pub(crate) store: AnyStore,
@@ -235,6 +238,9 @@ impl Keeper {
 
     /// The error for a request that was not answered in time.
     pub(crate) fn unanswered(&self, operation: &'static str, limit: Duration) -> Error {
+        // A limit may be what was left of a longer one.
+        let millis = limit.saturating_add(HALF).as_millis();
+        let limit = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let message = format!("the store did not answer within {limit:?}");
         Error::unavailable(Effect::Unknown, message).with_context(self.can.name, operation)
     }

@@ -16,6 +16,7 @@ use super::spec::LockSpec;
 use super::{resume, run};
 use crate::guard::Guard;
 use crate::lease::ids::Caller;
+use crate::lease::release_report::ReleaseReport;
 use crate::locker::Locker;
 use crate::telemetry;
 
@@ -122,6 +123,22 @@ impl Locker {
     /// May be dropped; the lease may have been renewed.
     pub async fn adopt(&self, lease: Lease) -> Result<Guard> {
         resume::adopt(&self.0, lease).await
+    }
+
+    /// Releases a lease that a guard [handed over](Guard::detach), here or in another process, or whose holder is dead. Its keys stay
+    /// taken for `keep`, counted from now. Nothing is renewed: a release that fails leaves the lease its term.
+    ///
+    /// A lease is a bearer's: if its holder lives, it loses it.
+    ///
+    /// # Errors
+    /// `Unsupported` if `keep` is not zero and the store cannot keep keys taken; `Unavailable` if a guard of this
+    /// `Locker` holds it; else as any operation. It may then be called again: a repetition changes nothing. After a release
+    /// that was not answered, do not request a lease with the same id before the term of this one is over.
+    ///
+    /// # Cancel safety
+    /// A release that was begun is completed in the background.
+    pub async fn release(&self, lease: &Lease, keep: Duration) -> Result<ReleaseReport> {
+        resume::release(&self.0, lease, keep).await
     }
 
     fn acquiring<E: Into<Error>>(&self, what: Result<LockTarget, E>) -> LockRequest<Guard> {
@@ -242,6 +259,19 @@ impl<T> LockRequest<T> {
     /// Sets the host that a listing shows, in place of the one in the `Locker`'s note.
     pub fn host(self, host: &str) -> Self {
         self.set(Ok::<_, Error>(host.to_owned()), |options, host| options.host = Some(host))
+    }
+
+    /// Sets the process id that a listing shows, in place of the one in the `Locker`'s note: that of the process for which the lease
+    /// is acquired.
+    pub fn pid(self, pid: u32) -> Self {
+        self.set(Ok::<_, Error>(pid), |options, pid| options.pid = Some(pid))
+    }
+
+    /// Sets the program that a listing shows, in place of the one in the `Locker`'s note.
+    pub fn program(self, program: &str) -> Self {
+        self.set(Ok::<_, Error>(program.to_owned()), |options, program| {
+            options.program = Some(program);
+        })
     }
 
     /// Sets the comment that a listing shows.

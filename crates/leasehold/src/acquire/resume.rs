@@ -1,34 +1,66 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, Lease, Level, LostReason, RenewOutcome, Result};
+use leasehold_core::{
+    Effect, Error, Feature, Lease, Level, LostReason, ReleaseOutcome, RenewOutcome, Result, Ttl,
+};
 
 use super::spec::LockSpec;
 use crate::guard::Guard;
 use crate::lease::cleanup::Cleanup;
-use crate::lease::ids::{IdReservation, Ownership};
+use crate::lease::ids::{Caller, IdReservation, Ownership};
+use crate::lease::release_report::ReleaseReport;
 use crate::lease::state::{HoldStatus, LeaseState, renewal};
 use crate::locker::Inner;
 
 /// Adopts a lease that another guard handed over.
 pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     let spec = LockSpec::adopting(inner, &lease)?;
-    let keeper = &inner.keeper;
-    let limit = keeper.clock.now().saturating_add(keeper.limit);
-    inner.ensure_running(std::process::id())?;
-    if !inner.is_ready(Level::BestEffort, spec.policy.term) {
-        inner.make_ready(Level::BestEffort, spec.policy.term, limit).await?;
-    }
-    // A renewal that its last guard had sent may not be answered yet.
-    let reserve = keeper.ids.reserve(&lease.id, &lease.claims, spec.policy.caller, &*keeper.clock);
-    let reservation = tokio::select! {
-        biased;
-        reservation = reserve => reservation,
-        () = keeper.clock.sleep_until(limit) => return Err(id_in_use()),
-    };
+    let limit = inner.keeper.clock.now().saturating_add(inner.keeper.limit);
+    let reservation = reserved(inner, &lease, spec.policy.term, spec.policy.caller, limit).await?;
     resume(inner, lease, &spec, reservation, limit)
         .await?
         .map_err(|reason| Error::lease_lost(reason, None))
+}
+
+/// Releases a lease that another guard handed over, or whose holder is dead; its keys stay taken for `keep`.
+pub(super) async fn release(inner: &Inner, lease: &Lease, keep: Duration) -> Result<ReleaseReport> {
+    let keeper = &inner.keeper;
+    keeper.can.admit(&lease.claims)?;
+    if !keep.is_zero() && !keeper.can.keep {
+        return Err(keeper.can.lacks(Feature::Keep));
+    }
+    let limit = keeper.clock.now().saturating_add(keeper.limit);
+    let reservation = reserved(inner, lease, lease.ttl, Caller::current(), limit).await?;
+    let cleanup = Cleanup::of_lease(lease, keep, Ownership::of(reservation), keeper.clock.now());
+    let mut reports = keeper.release_for(vec![cleanup]).await;
+    let report = reports.pop().expect("one report for each lease");
+    match report.outcome {
+        ReleaseOutcome::Failed(error) => Err(error),
+        _ => Ok(report),
+    }
+}
+
+/// Reserves the id of a lease that this `Locker` does not hold, by `limit`.
+async fn reserved(
+    inner: &Inner,
+    lease: &Lease,
+    term: Ttl,
+    caller: Caller,
+    limit: Duration,
+) -> Result<Arc<IdReservation>> {
+    let keeper = &inner.keeper;
+    inner.ensure_running(std::process::id())?;
+    if !inner.is_ready(Level::BestEffort, term) {
+        inner.make_ready(Level::BestEffort, term, limit).await?;
+    }
+    // A renewal that its last guard had sent may not be answered yet.
+    let reserve = keeper.ids.reserve(&lease.id, &lease.claims, caller, &*keeper.clock);
+    tokio::select! {
+        biased;
+        reservation = reserve => Ok(reservation),
+        () = keeper.clock.sleep_until(limit) => Err(id_in_use()),
+    }
 }
 
 /// Renews once, by `limit`, a lease that this `Locker` does not hold, and counts its term from that; states why if

@@ -75,6 +75,12 @@ impl LockSpec {
         if let Some(host) = &options.host {
             note = note.with_host(host)?;
         }
+        if let Some(pid) = options.pid {
+            note = note.with_pid(pid);
+        }
+        if let Some(program) = &options.program {
+            note = note.with_program(program)?;
+        }
         if let Some(comment) = &options.comment {
             note = note.with_comment(comment)?;
         }

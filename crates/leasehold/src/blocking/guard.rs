@@ -129,6 +129,16 @@ impl Guard {
         locks.0.thread()?.run(async move { guard.release().await })
     }
 
+    /// As [`release`](Guard::release), and the keys stay taken for at least `keep`, as [`crate::Guard::release_keeping`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release_keeping(self, keep: Duration) -> Result<ReleaseReport> {
+        let locks = self.locks.clone();
+        let guard = self.into_inner();
+        locks.0.thread()?.run(async move { guard.release_keeping(keep).await })
+    }
+
     /// Hands the lease over, as [`crate::Guard::detach`], without I/O.
     pub fn detach(self) -> Lease {
         self.into_inner().detach()

@@ -143,6 +143,15 @@ impl Locker {
         Ok(Guard::new(guard, self.0.clone()))
     }
 
+    /// Releases a lease that a guard handed over or whose holder is dead, as [`crate::Locker::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(&self, lease: &Lease, keep: Duration) -> Result<ReleaseReport> {
+        let lease = lease.clone();
+        self.call(|locks| async move { locks.release(&lease, keep).await })
+    }
+
     /// The live records of `key`: who holds it, and until when.
     ///
     /// # Errors

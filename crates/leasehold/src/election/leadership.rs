@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::time::Duration;
 
 use leasehold_core::{FencingToken, LostReason, Result};
 use tokio::task::JoinHandle;
@@ -100,7 +101,7 @@ impl Leadership {
     /// # Cancel safety
     /// A release that was begun is completed in the background.
     pub async fn resign(&self) -> Result<ReleaseReport> {
-        self.guard.end().await
+        self.guard.end(Duration::ZERO).await
     }
 
     /// The guard of the election's lock: what remains, its events, a look-up in the store.

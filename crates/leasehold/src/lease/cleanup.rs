@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claims, Clock, LeaseId, ReleaseEntry, Ttl};
+use leasehold_core::{Claims, Clock, Lease, LeaseId, ReleaseEntry, Ttl};
 
 use super::ids::{IdReservation, Ownership};
 use super::state::LeaseState;
@@ -63,6 +63,25 @@ impl Cleanup {
         }
     }
 
+    /// A lease that its holder has left; its keys stay taken for `keep`. It is released once.
+    pub(crate) fn of_lease(
+        lease: &Lease,
+        keep: Duration,
+        ownership: Arc<Ownership>,
+        now: Duration,
+    ) -> Self {
+        let entry = ReleaseEntry::new(lease.id.clone(), lease.claims.keys().cloned());
+        Self {
+            entry: lease.token.into_iter().fold(entry, ReleaseEntry::with_token),
+            keep_until: if keep.is_zero() { keep } else { now.saturating_add(keep) },
+            asked: None,
+            until: Some(now),
+            ownership,
+            failed: false,
+            doubtful: false,
+        }
+    }
+
     /// A lost lease: its keys stay taken for the lock delay too, counted from the loss.
     pub(crate) fn of_lost(held: &LeaseState) -> Self {
         let mut cleanup = Self::of_held(held);
@@ -71,6 +90,12 @@ impl Cleanup {
             cleanup.keep_until = cleanup.keep_until.max(delayed);
         }
         cleanup
+    }
+
+    /// Its keys stay taken until this instant at least.
+    pub(crate) fn kept_until(mut self, until: Duration) -> Self {
+        self.keep_until = self.keep_until.max(until);
+        self
     }
 
     /// A request for it may have acted as late as `now`.

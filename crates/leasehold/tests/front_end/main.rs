@@ -34,6 +34,7 @@ mod janitor;
 mod keeper;
 mod late_grants;
 mod left_behind;
+mod left_leases;
 mod limits;
 mod loss;
 mod manual_clock;
