@@ -1,32 +1,39 @@
 //! Parses the command line, purely: it looks nothing up, opens nothing and runs nothing.
 
 mod elect;
+mod environment;
 mod filter;
 mod help;
 mod hold;
+mod lease;
 mod run;
 mod values;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 use leasehold::inspect::Reason;
 use leasehold::{Key, LeaseId};
 
 pub(crate) use elect::ElectArgs;
+pub(crate) use environment::Environment;
 pub(crate) use filter::{FilterArgs, KeyArgs};
+pub(crate) use lease::{AcquireArgs, HeldArgs, ReleaseArgs, RenewArgs, WaitForArgs};
 pub(crate) use run::RunArgs;
 
 use self::help::{long_help, stores};
 use crate::exit::Exit;
+use crate::report::Level;
 
 /// Hold a distributed lock while a command runs; show and break locks.
 ///
 /// The lock is held on a lease that is renewed while the command lives. If the lease is lost, the command is ended
 /// before another process can get the lock.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_help = stores(), after_long_help = long_help(""))]
+#[command(name = "leasehold", version, propagate_version = true, max_term_width = 100, after_help = stores(), after_long_help = long_help(""))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -34,6 +41,14 @@ pub(crate) struct Cli {
     /// Write results and messages as JSON, one object per line
     #[arg(long, global = true, display_order = 100)]
     pub(crate) json: bool,
+
+    /// Print only failures and losses: the exit code alone shows that the lock is not free. Given twice: print nothing
+    #[arg(short, long, global = true, display_order = 101, action = ArgAction::Count, conflicts_with = "verbose")]
+    quiet: u8,
+
+    /// Print a message for each step; given twice, also for each renewal
+    #[arg(short, long, global = true, display_order = 102, action = ArgAction::Count)]
+    verbose: u8,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -59,18 +74,34 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run a command while leading in an election
     Elect(Box<ElectArgs>),
+    /// Acquire a lock and leave it held
+    Acquire(Box<AcquireArgs>),
+    /// Renew a lease
+    Renew(RenewArgs),
+    /// Release a lease
+    Release(ReleaseArgs),
+    /// Show whether a lease still holds its keys
+    Held(HeldArgs),
+    /// Wait until nobody holds the keys
+    Wait(WaitForArgs),
     /// List leases
     List(ListArgs),
-    /// Show the holders of one key
+    /// Show the holders of keys
     Status(StatusArgs),
     /// Show the leader of an election
     Leader(LeaderArgs),
-    /// End the leases on a key by force
+    /// End the leases on keys by force
     Break(BreakArgs),
     /// Remove expired records
     Purge(PurgeArgs),
     /// Create what the store needs, such as tables
     Init(InitArgs),
+    /// Examine the store
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man(ManArgs),
 }
 
 /// List leases.
@@ -86,18 +117,33 @@ Examples:
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
+
+    /// On a terminal, show every column in full
+    #[arg(long)]
+    pub(crate) wide: bool,
+
+    /// Show the list again, on a terminal after each pause, elsewhere at each change, until a signal ends it
+    #[arg(long, value_name = "PAUSE", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = values::positive_duration)]
+    pub(crate) watch: Option<Duration>,
 }
 
-/// Show the holders of one key.
+/// Show the holders of keys.
+///
+/// The exit code is 0 if one of them is held, and 3 if none is.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   leasehold status report:monthly
+  if leasehold status deploy -q > /dev/null; then echo busy; fi
   leasehold status report:monthly --json | jq .held")]
 pub(crate) struct StatusArgs {
-    /// The key
-    #[arg(value_parser = values::key())]
-    pub(crate) key: Key,
+    /// The keys
+    #[arg(required = true, value_name = "KEY", value_parser = values::key())]
+    pub(crate) keys: Vec<Key>,
+
+    /// On a terminal, show every column in full
+    #[arg(long)]
+    pub(crate) wide: bool,
 }
 
 /// Show the leader of an election.
@@ -121,21 +167,35 @@ pub(crate) struct LeaderArgs {
     pub(crate) watch: bool,
 }
 
-/// End the leases on a key by force.
+/// End the leases on keys by force.
 ///
 /// Lists the live leases and ends exactly those: a lease that is taken meanwhile is not touched. A holder learns
 /// of it at its next renewal; `leasehold run` then kills its command at once. A waiting process may get the lock
-/// before that, so make sure that the holder is dead, or let the protected resource check the token.
+/// before that, so make sure that the holder is dead, or let the protected resource check the token. The exit code
+/// is 3 if there was nothing to break.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   leasehold break report:monthly
   leasehold break report:monthly --reason 'host db-3 is gone'
+  leasehold break --glob 'report:*' --yes
   leasehold break pool --lease 2c1d9f0e-5b7a-4c3d-9e8f-0a1b2c3d4e5f")]
 pub(crate) struct BreakArgs {
-    /// The key
-    #[arg(value_parser = values::key())]
-    pub(crate) key: Key,
+    /// The keys
+    #[arg(required_unless_present = "glob", value_name = "KEY", value_parser = values::key())]
+    pub(crate) keys: Vec<Key>,
+
+    /// The keys that match this pattern as a whole: * is any text, ? is one character
+    #[arg(long, value_name = "PATTERN", conflicts_with = "keys")]
+    pub(crate) glob: Option<String>,
+
+    /// Do not ask; needed for several keys and for --glob without a terminal
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Return when the term is over that the lease had: its holder has ended by then
+    #[arg(long)]
+    pub(crate) wait: bool,
 
     /// End only this lease
     #[arg(long, value_name = "ID")]
@@ -179,11 +239,65 @@ pub(crate) struct InitArgs {
     pub(crate) print: bool,
 }
 
+/// Examine the store.
+///
+/// Shows which store it is and where its URL was found, what its locks guarantee, how fast it answers, the
+/// difference of the clocks, each node of a quorum, and hazards: settings that weaken the guarantee. The exit code is
+/// 2 if there are hazards.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold doctor
+  leasehold doctor --store redis://cache/ --json | jq -r '.hazards[]'")]
+pub(crate) struct DoctorArgs {}
+
+/// Print a completion script for a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold completions bash > /etc/bash_completion.d/leasehold
+  leasehold completions zsh > ~/.zfunc/_leasehold
+  leasehold completions fish > ~/.config/fish/completions/leasehold.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold man | man -l -
+  leasehold man --dir /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Write the page of each command into this directory instead
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
 impl Cli {
+    /// How much to report.
+    pub(crate) fn level(&self) -> Level {
+        match (self.quiet, self.verbose) {
+            (0, 0) => Level::Problems,
+            (0, 1) => Level::Steps,
+            (0, _) => Level::Renewals,
+            (1, _) => Level::Losses,
+            (_, _) => Level::Silent,
+        }
+    }
+
     /// Parses the arguments of this process. For `--help`, `--version` and mistakes it prints the message and
     /// returns the exit code.
     pub(crate) fn from_process() -> Result<Self, ExitCode> {
-        Self::try_parse().map_err(|error| {
+        let parsed = Self::try_parse().and_then(|cli| match (cli.quiet, cli.verbose) {
+            (0, _) | (_, 0) => Ok(cli),
+            // Before and after the subcommand.
+            _ => Err(Self::command()
+                .error(ErrorKind::ArgumentConflict, "--quiet cannot be used with --verbose")),
+        });
+        parsed.map_err(|mut error| {
+            hint_at_dashes(&mut error);
             // A reader that closed the pipe does not want it.
             let _ = error.print();
             if error.use_stderr() { Exit::USAGE.into() } else { Exit::SUCCESS.into() }
@@ -191,10 +305,18 @@ impl Cli {
     }
 }
 
+/// Whoever forgets the `--` before the command is told so.
+fn hint_at_dashes(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
+    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+        return;
+    }
+    let tip = format!("put `--` before the command: … -- {word} …");
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -217,6 +339,21 @@ mod tests {
             let cli = Cli::try_parse_from(words).unwrap();
             assert_eq!(cli.store.store.as_deref(), Some("x:"), "{line}");
             assert!(cli.json);
+        }
+    }
+
+    #[test]
+    fn the_level_may_stand_anywhere() {
+        for (line, level) in [
+            ("status k", Level::Problems),
+            ("-v status k", Level::Steps),
+            ("status k -v", Level::Steps),
+            ("status -vv k", Level::Renewals),
+            ("-q status k", Level::Losses),
+            ("status -q -q k", Level::Silent),
+        ] {
+            let words = std::iter::once("leasehold").chain(line.split(' '));
+            assert_eq!(Cli::try_parse_from(words).unwrap().level(), level, "{line}");
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Death {
 impl Exit {
     pub(crate) const SUCCESS: Self = Self(0, None);
     pub(crate) const NOT_ACQUIRED: Self = Self(1, None);
+    pub(crate) const HAZARDS: Self = Self(2, None);
+    pub(crate) const NOT_HELD: Self = Self(3, None);
     pub(crate) const USAGE: Self = Self(64, None);
     pub(crate) const UNFIT: Self = Self(65, None);
     pub(crate) const UNAVAILABLE: Self = Self(69, None);
@@ -37,16 +39,18 @@ impl Exit {
     const SIGNAL_BASE: u8 = 128;
 
     /// Every code of our own with its meaning; the command's own codes come on top.
-    const TABLE: [(Self, &'static str); 11] = [
+    const TABLE: [(Self, &'static str); 13] = [
         (Self::SUCCESS, "success"),
         (Self::NOT_ACQUIRED, "not acquired: another process holds the lock (-E sets another code)"),
+        (Self::HAZARDS, "the store works, but has hazards (doctor)"),
+        (Self::NOT_HELD, "nobody holds it (status), or nothing was broken (break)"),
         (Self::USAGE, "wrong usage or input, or the store does not support the request"),
         (Self::UNFIT, "the store does not meet a requirement, or its data is damaged"),
         (Self::UNAVAILABLE, "the store cannot be reached"),
         (Self::UNEXPECTED, "anything unexpected"),
         (Self::DENIED, "the store denied access"),
         (Self::LOST, "the lease was lost"),
-        (Self::TIMED_OUT, "the lock was not free within --wait"),
+        (Self::TIMED_OUT, "the lock was not free within --wait (-E sets another code)"),
         (Self::NOT_EXECUTABLE, "the command cannot be executed"),
         (Self::NOT_FOUND, "the command was not found"),
     ];

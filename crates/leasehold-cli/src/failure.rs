@@ -6,10 +6,12 @@ use std::fmt;
 use std::io;
 
 use leasehold::inspect::NodeReport;
-use leasehold::{Error, ErrorKind};
+use leasehold::{Error, ErrorKind, WaitCause, WaitReport};
 use nix::errno::Errno;
 
 use crate::exit::Exit;
+use crate::holder::NotFree;
+use crate::record::duration;
 
 /// A failure that ends the process.
 #[derive(Debug)]
@@ -18,11 +20,12 @@ pub(crate) struct Failure {
     kind: &'static str,
     message: String,
     nodes: Vec<NodeReport>,
+    wait: Option<Box<WaitReport>>,
 }
 
 impl Failure {
     fn new(exit: Exit, kind: &'static str, message: String) -> Self {
-        Self { exit, kind, message, nodes: Vec::new() }
+        Self { exit, kind, message, nodes: Vec::new(), wait: None }
     }
 
     /// The input can never succeed.
@@ -33,6 +36,11 @@ impl Failure {
     /// An unexpected failure.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(Exit::UNEXPECTED, "unexpected", message.into())
+    }
+
+    /// The lease is lost.
+    pub(crate) fn lost(message: impl Into<String>) -> Self {
+        Self::new(Exit::LOST, kind_name(ErrorKind::Lost), message.into())
     }
 
     /// The operating system failed to do something; `what` names the operation.
@@ -102,6 +110,16 @@ impl Failure {
         self.kind
     }
 
+    /// How the wait for the lock ended.
+    pub(crate) fn wait(&self) -> Option<&WaitReport> {
+        self.wait.as_deref()
+    }
+
+    /// True if the lock is held, and nothing failed.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held))
+    }
+
     /// What each node of a quorum reported.
     pub(crate) fn nodes(&self) -> &[NodeReport] {
         &self.nodes
@@ -117,8 +135,22 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let nodes = error.nodes().to_vec();
-        let failure = Self::new(Exit::of(&error), kind_name(error.kind()), describe(&error));
-        Self { nodes, ..failure }
+        let wait = error.wait_report().cloned().map(Box::new);
+        let message = match wait.as_deref() {
+            Some(report) if matches!(report.cause, WaitCause::Held) => not_free(&error, report),
+            _ => describe(&error),
+        };
+        let failure = Self::new(Exit::of(&error), kind_name(error.kind()), message);
+        Self { nodes, wait, ..failure }
+    }
+}
+
+/// The lock was held, at once or for as long as the wait lasted.
+fn not_free(error: &Error, report: &WaitReport) -> String {
+    let not_free = NotFree { key: &report.key, holder: report.holder.as_deref() };
+    match error.kind() {
+        ErrorKind::TimedOut => format!("{not_free}; waited {}", duration(report.waited)),
+        _ => not_free.to_string(),
     }
 }
 

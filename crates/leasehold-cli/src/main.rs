@@ -3,7 +3,8 @@
 //! - [`args`] parses the command line, purely; [`store`] finds the store.
 //! - [`run`] is the main job: it acquires the lock and runs the command, for `elect` too; its [`shim`] is a
 //!   separate process that ensures that the command does not outlive the lock.
-//! - [`commands`] are the others: list, status, leader, break, purge, init.
+//! - [`commands`] are the others: acquire, renew, release, held, wait, list,
+//!   status, leader, break, purge, init, doctor, completions, man.
 //! - [`folder`] is the directory in which a run keeps files for its command.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
@@ -18,6 +19,7 @@ mod commands;
 mod exit;
 mod failure;
 mod folder;
+mod holder;
 mod nodes;
 mod output;
 mod plan;
@@ -35,13 +37,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Environment};
 use exit::{Death, Exit};
 use failure::Failure;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
-use report::{Event, Level, Reporter};
+use report::{Event, Reporter};
 use run::SignalMask;
 
 /// How long the end of the process waits for the reader of its messages.
@@ -94,12 +96,7 @@ fn execute(cli: Cli) -> Exit {
         Command::Run(_) | Command::Elect(_) => SignalMask::set().ok(),
         _ => None,
     };
-    let level = match &cli.command {
-        Command::Run(args) => args.level(),
-        Command::Elect(args) => args.level(),
-        _ => Level::Problems,
-    };
-    let reporter = match Reporter::start(level, cli.json) {
+    let reporter = match Reporter::start(cli.level(), cli.json) {
         Ok(reporter) => reporter,
         Err(failure) => return failure.exit(),
     };
@@ -119,11 +116,27 @@ fn execute(cli: Cli) -> Exit {
 }
 
 fn dispatch(cli: Cli, mask: Option<&SignalMask>, reporter: &Reporter) -> Result<Exit, Failure> {
-    let store = store::Choice::new(cli.store)?;
+    let environment = Environment::of_process();
+    for name in environment.unknown() {
+        reporter.report(&Event::UnknownVariable { name: &name });
+    }
+    let store = match &cli.command {
+        Command::Completions(_) | Command::Man(_) => store::Choice::Default,
+        _ => store::Choice::new(cli.store)?,
+    };
     let json = cli.json;
     match cli.command {
-        Command::Run(args) => wait_for(run::run(args.plan()?, &store, mask, reporter)),
-        Command::Elect(args) => wait_for(run::run(args.plan()?, &store, mask, reporter)),
+        Command::Run(args) => wait_for(run::run(args.plan(&environment)?, &store, mask, reporter)),
+        Command::Elect(args) => {
+            wait_for(run::run(args.plan(&environment)?, &store, mask, reporter))
+        }
+        Command::Acquire(args) => {
+            wait_for(commands::acquire(*args, &environment, &store, reporter))
+        }
+        Command::Renew(args) => wait_for(commands::renew(args, &store, json)),
+        Command::Release(args) => wait_for(commands::release(args, &store)),
+        Command::Held(args) => wait_for(commands::held(args, &store, json)),
+        Command::Wait(args) => wait_for(commands::wait(args, &store, reporter)),
         Command::List(args) => wait_for(commands::list(args, &store, json, reporter)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
         Command::Leader(args) => wait_for(commands::leader(args, &store, json, reporter)),
@@ -131,6 +144,9 @@ fn dispatch(cli: Cli, mask: Option<&SignalMask>, reporter: &Reporter) -> Result<
         Command::Purge(args) => wait_for(commands::purge(args, &store, json, reporter)),
         Command::Init(args) if args.print => commands::print_schema(&store, json),
         Command::Init(_) => wait_for(commands::init(&store, json)),
+        Command::Doctor(_) => wait_for(commands::doctor(&store, json)),
+        Command::Completions(args) => commands::completions(&args),
+        Command::Man(args) => commands::man(&args),
     }
 }
 

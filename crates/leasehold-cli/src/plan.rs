@@ -6,6 +6,7 @@ mod schedule;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result, WaitReport};
 use tokio::sync::watch;
 
@@ -19,9 +20,19 @@ pub(crate) struct Plan {
     /// The keys to lock; for an election, its name.
     pub(crate) keys: Vec<Key>,
     pub(crate) hold: Hold,
-    /// After a loss, acquire again and start the command again.
-    pub(crate) again: bool,
     pub(crate) sought: Sought,
+    /// How long the keys stay taken after a success.
+    pub(crate) once_per: Option<Duration>,
+    pub(crate) supersede: Option<Supersede>,
+}
+
+/// When a command starts whose lock another one held until it was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Supersede {
+    /// When the other one must have ended
+    Ended,
+    /// At once
+    Now,
 }
 
 /// What to acquire before the command runs.
@@ -32,6 +43,14 @@ pub(crate) enum Sought {
 }
 
 impl Plan {
+    /// How long the keys stay taken even if the command ends earlier.
+    pub(crate) fn min_hold(&self) -> Duration {
+        match self.sought {
+            Sought::Lock { min_hold, .. } => min_hold.unwrap_or_default(),
+            Sought::Leadership { .. } => Duration::ZERO,
+        }
+    }
+
     /// Acquires it. `blocked` gets the report of each try after which the wait continues.
     pub(crate) async fn seek(
         &self,
@@ -76,6 +95,12 @@ impl Plan {
         if let Some(lock_delay) = hold.lock_delay {
             acquiring = acquiring.lock_delay(lock_delay);
         }
+        if let Some(pid) = hold.pid {
+            acquiring = acquiring.pid(pid);
+        }
+        if let Some(program) = &hold.program {
+            acquiring = acquiring.program(program);
+        }
         match &hold.comment {
             Some(comment) => acquiring.comment(comment),
             None => acquiring,
@@ -93,6 +118,9 @@ impl Plan {
         }
         if let Some(lock_delay) = hold.lock_delay {
             election = election.lock_delay(lock_delay);
+        }
+        if let Some(program) = &hold.program {
+            election = election.program(program);
         }
         match &hold.comment {
             Some(comment) => election.comment(comment),

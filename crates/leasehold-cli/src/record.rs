@@ -1,5 +1,7 @@
 //! Shows a record, for people and as JSON.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
@@ -55,38 +57,85 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
     }
 }
 
-/// The records as a table for people.
-pub(crate) fn table(records: &[Record]) -> String {
-    let mut table = Table::new();
-    let mut header =
-        vec!["KEY", "MODE", "LEFT", "AGE", "GROUP", "HOST", "PID", "TOKEN", "LEASE", "COMMENT"];
-    let by_node = records.iter().any(|record| record.node.is_some());
-    if by_node {
-        header.push("NODE");
+/// How wide a table may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// As wide as its content, with every column.
+    Any,
+    /// So many characters, with short lease ids and without what people seldom need.
+    Terminal(usize),
+}
+
+impl Width {
+    /// That of the terminal, if stdout is one and `wide` is not requested.
+    pub(crate) fn of_stdout(wide: bool) -> Self {
+        match terminal_size::terminal_size_of(std::io::stdout()) {
+            Some((terminal_size::Width(columns), _)) if !wide => Self::Terminal(columns.into()),
+            _ => Self::Any,
+        }
     }
+}
+
+/// The records as a table for people.
+pub(crate) fn table(records: &[Record], width: Width) -> String {
+    let is_wide = width == Width::Any;
+    let by_node = records.iter().any(|record| record.node.is_some());
+    let mut table = Table::new();
+    let columns: Vec<_> = columns().filter(|column| is_wide || column.is_usual).collect();
+    let mut header: Vec<_> = columns.iter().map(|column| column.name).collect();
+    header.extend(by_node.then_some("NODE"));
     table.load_preset(presets::NOTHING).set_header(header);
     for record in records {
-        let note = &record.note;
-        let mut row = vec![
-            record.key.to_string(),
-            mode(record).to_owned(),
-            left(record),
-            or_dash(record.age.map(duration)),
-            or_dash(record.group.as_ref()),
-            or_dash(note.host()),
-            or_dash(note.pid()),
-            or_dash(record.token),
-            or_dash(record.id.as_ref()),
-            or_dash(note.comment()),
-        ];
-        if by_node {
-            row.push(or_dash(record.node.as_ref()));
+        let mut row: Vec<_> = columns.iter().map(|column| (column.cell)(record)).collect();
+        if !is_wide && let Some(at) = columns.iter().position(|column| column.name == "LEASE") {
+            row[at] = cut(&row[at], SHORT_ID);
         }
+        row.extend(by_node.then(|| or_dash(record.node.as_ref())));
         table.add_row(row);
     }
     // The last column is padded too.
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+    let line = |line: String| match width {
+        Width::Any => line.trim_end().to_owned(),
+        Width::Terminal(columns) => cut(line.trim_end(), columns),
+    };
+    table.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The characters of a lease id where there is little room.
+const SHORT_ID: usize = 9;
+
+type Cell = fn(&Record) -> String;
+
+struct Column {
+    name: &'static str,
+    /// It is shown where there is little room too.
+    is_usual: bool,
+    cell: Cell,
+}
+
+fn columns() -> impl Iterator<Item = Column> {
+    let columns: [(_, _, Cell); 11] = [
+        ("KEY", true, |record| record.key.to_string()),
+        ("MODE", true, |record| mode(record).to_owned()),
+        ("LEFT", true, left),
+        ("AGE", true, |record| or_dash(record.age.map(duration))),
+        ("GROUP", false, |record| or_dash(record.group.as_ref())),
+        ("HOST", true, |record| or_dash(record.note.host())),
+        ("PID", true, |record| or_dash(record.note.pid())),
+        ("PROGRAM", true, |record| or_dash(record.note.program())),
+        ("TOKEN", false, |record| or_dash(record.token)),
+        ("LEASE", true, |record| or_dash(record.id.as_ref())),
+        ("COMMENT", true, |record| or_dash(record.note.comment())),
+    ];
+    columns.into_iter().map(|(name, is_usual, cell)| Column { name, is_usual, cell })
+}
+
+/// The first characters, of which the last states that there are more.
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
 }
 
 /// A duration in microseconds, the largest number if it does not fit.
@@ -125,11 +174,39 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// One record for each lease: on a quorum every node lists one. If the nodes disagree on its token, only the id
+/// identifies it.
+pub(crate) fn leases(records: Vec<Record>) -> Vec<Record> {
+    let mut leases: Vec<Record> = Vec::new();
+    let mut seen = BTreeMap::new();
+    for mut record in records {
+        record.node = None;
+        match seen.entry((record.key.clone(), record.id.clone())) {
+            Entry::Vacant(entry) => {
+                entry.insert(leases.len());
+                leases.push(record);
+            }
+            Entry::Occupied(entry) => {
+                let known = &mut leases[*entry.get()];
+                known.token = known.token.filter(|token| Some(*token) == record.token);
+            }
+        }
+    }
+    leases
+}
+
+/// How long the holder of a lease may go on after a break: a renewal may just have begun its whole term. `None` for a lease without
+/// an end.
+pub(crate) fn longest_term(record: &Record) -> Option<Duration> {
+    let left = record.remaining().duration()?;
+    Some(left.saturating_add(record.renewed.or(record.age).unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use leasehold::inspect::Note;
-    use leasehold::{Key, LeaseId, Mode};
+    use leasehold::{FencingToken, Key, LeaseId, Mode};
 
     fn record() -> Record {
         let term = RecordTerm::Live(Remaining::For(Duration::from_millis(12_345)));
@@ -151,13 +228,13 @@ mod tests {
 
     #[test]
     fn the_table_is_plain_text() {
-        let text = table(&[record()]);
+        let text = table(&[record()], Width::Any);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         let row = text.lines().nth(1).unwrap();
         let cells: Vec<_> = row.split_whitespace().collect();
         assert_eq!(
             cells,
-            ["job", "exclusive", "12s", "250ms", "-", "db-3", "7", "-", "hex:770a", "-"]
+            ["job", "exclusive", "12s", "250ms", "-", "db-3", "7", "-", "-", "hex:770a", "-"]
         );
     }
 
@@ -165,10 +242,22 @@ mod tests {
     fn the_node_of_a_quorum_is_shown() {
         let mut one = record();
         one.node = Some("a".into());
-        let text = table(&[one, record()]);
+        let text = table(&[one, record()], Width::Any);
         let last: Vec<_> = text.lines().map(|line| line.split_whitespace().last()).collect();
         assert_eq!(last, [Some("NODE"), Some("a"), Some("-")]);
-        assert!(!table(&[record()]).contains("NODE"));
+        assert!(!table(&[record()], Width::Any).contains("NODE"));
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let mut long = record();
+        long.id = Some(LeaseId::mint().unwrap());
+        long.note = long.note.with_comment(&"ä".repeat(100)).unwrap();
+        let text = table(&[long.clone()], Width::Terminal(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let id: String = long.id.unwrap().to_string().chars().take(8).collect();
+        assert!(text.contains(&format!(" {id}… ")) && text.ends_with("ä…"), "{text}");
+        assert!(text.contains("PROGRAM") && !text.contains("TOKEN"), "{text}");
     }
 
     #[test]
@@ -182,5 +271,33 @@ mod tests {
             record.term = term;
             assert_eq!(left(&record), expected);
         }
+    }
+
+    fn of_node(node: &str, id: &str, token: u64) -> Record {
+        let term = RecordTerm::Expired(None);
+        let mut record = Record::new(Key::new("job").unwrap(), Mode::Exclusive, term);
+        record.id = Some(LeaseId::foreign(id.as_bytes()).unwrap());
+        record.token = FencingToken::new(token).ok();
+        record.node = Some(node.into());
+        record
+    }
+
+    #[test]
+    fn a_lease_is_named_once_and_with_its_token_if_the_nodes_agree() {
+        let found = leases(vec![
+            of_node("a", "one", 5),
+            of_node("a", "other", 1),
+            of_node("b", "one", 5),
+            of_node("c", "one", 5),
+            of_node("b", "other", 2),
+            of_node("c", "other", 1),
+        ]);
+        let named: Vec<_> = found
+            .iter()
+            .map(|record| (record.id.as_ref().unwrap().to_string(), record.token))
+            .collect();
+        let agreed = FencingToken::new(5).ok();
+        assert_eq!(named, [("one".to_owned(), agreed), ("other".to_owned(), None)]);
+        assert!(found.iter().all(|record| record.node.is_none()));
     }
 }

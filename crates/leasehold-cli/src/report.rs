@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::inspect::{NodeReport, Record, Unreadable};
-use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining};
+use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining, WaitReport};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, describe, kind_name, no_thread};
+use crate::holder::{Holding, NotFree};
 use crate::nodes::Nodes;
 use crate::record::{RecordJson, micros};
 
@@ -22,6 +23,8 @@ use crate::record::{RecordJson, micros};
 pub(crate) enum Level {
     /// Nothing: the exit code states it.
     Silent,
+    /// Losses, and failures other than a lock that is not free.
+    Losses,
     /// Problems.
     Problems,
     /// Also each step.
@@ -44,7 +47,9 @@ pub(crate) enum Event<'a> {
     /// The keys are held, and the wait continues.
     Waiting {
         keys: &'a [Key],
-        holder: Option<&'a Record>,
+        report: &'a WaitReport,
+        /// Somebody waits there who would wonder.
+        on_terminal: bool,
     },
     /// There is no place for the lease file.
     NoLeaseFile {
@@ -55,6 +60,18 @@ pub(crate) enum Event<'a> {
         lease: &'a LeaseId,
         token: Option<FencingToken>,
         nodes: &'a [NodeReport],
+    },
+    /// The lock is held, and the command is not run.
+    Skipped {
+        failure: &'a Failure,
+    },
+    /// The lease that held the lock was broken for this run.
+    Superseded {
+        holder: &'a Record,
+    },
+    /// The environment has a variable of our prefix that means nothing.
+    UnknownVariable {
+        name: &'a str,
     },
     /// A signal ended the wait.
     Interrupted {
@@ -84,6 +101,11 @@ pub(crate) enum Event<'a> {
     },
     Lost {
         reason: &'a LostReason,
+        /// Why the last renewal failed.
+        cause: Option<&'a str>,
+        max_hold: Option<Duration>,
+        /// What happens to the command.
+        fate: &'static str,
     },
     /// Only the release showed that the lease had been lost before.
     Overrun,
@@ -117,10 +139,19 @@ pub(crate) enum Event<'a> {
 }
 
 impl Event<'_> {
-    fn level(&self) -> Level {
+    /// The level at which it is reported. People get one line about a loss, programs get each step of it.
+    fn level(&self, json: bool) -> Level {
         match self {
+            Self::RenewalFailed { .. } | Self::Ending { .. } | Self::Killed | Self::Leftovers
+                if !json =>
+            {
+                Level::Steps
+            }
             Self::Renewed { .. } => Level::Renewals,
+            Self::Waiting { on_terminal: true, .. } => Level::Problems,
             Self::Asking { .. }
+            | Self::Skipped { .. }
+            | Self::Superseded { .. }
             | Self::Waiting { .. }
             | Self::Interrupted { .. }
             | Self::Acquired { .. }
@@ -129,20 +160,22 @@ impl Event<'_> {
             | Self::Continued
             | Self::Exited { .. }
             | Self::Released { .. } => Level::Steps,
+            Self::Failed { failure } if failure.is_refusal() => Level::Problems,
             Self::StoreAwaited { .. }
+            | Self::UnknownVariable { .. }
             | Self::NoLeaseFile { .. }
             | Self::RenewalFailed { .. }
             | Self::Stopped { .. }
-            | Self::Ending { .. }
+            | Self::Leftovers
+            | Self::LeaderUnknown { .. }
+            | Self::Unreadable { .. } => Level::Problems,
+            Self::Ending { .. }
             | Self::Lost { .. }
             | Self::Overrun
             | Self::Killed
             | Self::ShimFailed
-            | Self::Leftovers
             | Self::ReleaseFailed { .. }
-            | Self::LeaderUnknown { .. }
-            | Self::Unreadable { .. }
-            | Self::Failed { .. } => Level::Problems,
+            | Self::Failed { .. } => Level::Losses,
         }
     }
 
@@ -153,6 +186,9 @@ impl Event<'_> {
             Self::Asking { .. } => "asking",
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
+            Self::Skipped { .. } => "skipped",
+            Self::Superseded { .. } => "superseded",
+            Self::UnknownVariable { .. } => "unknown_variable",
             Self::Interrupted { .. } => "interrupted",
             Self::Started { .. } => "started",
             Self::Renewed { .. } => "renewed",
@@ -188,9 +224,9 @@ impl fmt::Display for Event<'_> {
             Self::Asking { keys } => {
                 write!(f, "asking for {}; the store has not answered yet", Names(keys))
             }
-            Self::Waiting { keys, holder: None } => write!(f, "waiting for {}", Names(keys)),
-            Self::Waiting { keys, holder: Some(holder) } => {
-                write!(f, "waiting for {}, held by {}", Names(keys), holder.who())
+            Self::Waiting { keys, report, .. } => {
+                let not_free = NotFree { key: &report.key, holder: report.holder.as_deref() };
+                write!(f, "waiting for {}: {not_free}", Names(keys))
             }
             Self::Acquired { keys, lease, token, nodes } => {
                 write!(f, "acquired {} as lease {lease}", Names(keys))?;
@@ -198,6 +234,13 @@ impl fmt::Display for Event<'_> {
                     write!(f, " with token {token}")?;
                 }
                 Nodes(nodes).fmt(f)
+            }
+            Self::Skipped { failure } => write!(f, "skipped: {failure}"),
+            Self::Superseded { holder } => {
+                write!(f, "superseded: {:?} was {}", holder.key, Holding::of(holder))
+            }
+            Self::UnknownVariable { name } => {
+                write!(f, "the environment variable {name} is unknown, and has no effect")
             }
             Self::Interrupted { signal } => write!(f, "the wait was ended by {signal}"),
             Self::Started { pid } => write!(f, "started the command as process {pid}"),
@@ -219,7 +262,19 @@ impl fmt::Display for Event<'_> {
             Self::Ending { remaining } => {
                 write!(f, "the lock ends in {}, and the command before it", TimeLeft(*remaining))
             }
-            Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
+            Self::Lost { reason, cause, max_hold, fate } => {
+                match (reason, max_hold) {
+                    (LostReason::MaxHold, Some(max_hold)) => {
+                        let max_hold = humantime::format_duration(*max_hold);
+                        write!(f, "the lock is lost: --max-hold {max_hold} has passed")?;
+                    }
+                    _ => write!(f, "the lock is lost: {reason}")?,
+                }
+                if let Some(cause) = cause {
+                    write!(f, ": {cause}")?;
+                }
+                write!(f, "; the command {fate}")
+            }
             Self::Overrun => f.write_str("the lock was lost in the store before the command ended"),
             Self::Killed => f.write_str("killed processes that did not end by themselves"),
             Self::ShimFailed => f.write_str(
@@ -271,9 +326,9 @@ impl Serialize for Event<'_> {
                 Nodes(failure.nodes()).entry(&mut map)?;
             }
             Self::Asking { keys } => map.serialize_entry("keys", &names(keys))?,
-            Self::Waiting { keys, holder } => {
+            Self::Waiting { keys, report, .. } => {
                 map.serialize_entry("keys", &names(keys))?;
-                map.serialize_entry("holder", &holder.map(RecordJson::from))?;
+                map.serialize_entry("holder", &report.holder.as_deref().map(RecordJson::from))?;
             }
             Self::Acquired { keys, lease, token, nodes } => {
                 map.serialize_entry("keys", &names(keys))?;
@@ -296,7 +351,10 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
                 Nodes(error.nodes()).entry(&mut map)?;
             }
-            Self::Lost { reason } => map.serialize_entry("reason", reason.name())?,
+            Self::Lost { reason, cause, .. } => {
+                map.serialize_entry("reason", reason.name())?;
+                map.serialize_entry("cause", cause)?;
+            }
             Self::Exited { exit } => map.serialize_entry("exit_code", &exit.code())?,
             Self::Released { kept, nodes } => {
                 map.serialize_entry("kept_us", &kept.map(micros))?;
@@ -314,9 +372,15 @@ impl Serialize for Event<'_> {
                 let kind = unreadable.first().map(|one| kind_name(one.error.kind()));
                 map.serialize_entry("kind", &kind)?;
             }
+            Self::Skipped { failure } => entries_of_wait(failure, &mut map)?,
+            Self::Superseded { holder } => {
+                map.serialize_entry("holder", &RecordJson::from(*holder))?;
+            }
+            Self::UnknownVariable { name } => map.serialize_entry("name", name)?,
             Self::Failed { failure } => {
                 map.serialize_entry("kind", failure.kind())?;
                 map.serialize_entry("exit_code", &failure.exit().code())?;
+                entries_of_wait(failure, &mut map)?;
                 Nodes(failure.nodes()).entry(&mut map)?;
             }
             Self::NoLeaseFile { .. }
@@ -329,6 +393,15 @@ impl Serialize for Event<'_> {
         map.serialize_entry("message", &self.to_string())?;
         map.end()
     }
+}
+
+/// How the wait for the lock ended, if it did.
+fn entries_of_wait<M: SerializeMap>(failure: &Failure, map: &mut M) -> Result<(), M::Error> {
+    let Some(wait) = failure.wait() else { return Ok(()) };
+    map.serialize_entry("key", wait.key.as_str())?;
+    map.serialize_entry("tries", &wait.tries)?;
+    map.serialize_entry("waited_us", &micros(wait.waited))?;
+    map.serialize_entry("holder", &wait.holder.as_deref().map(RecordJson::from))
 }
 
 /// Writes events to stderr from its own thread: a slow or stopped reader must delay neither a renewal nor a kill.
@@ -374,6 +447,11 @@ impl Reporter {
         Ok(Self { level, json, orders })
     }
 
+    /// Whether events of this level are reported.
+    pub(crate) fn reports(&self, level: Level) -> bool {
+        self.level >= level
+    }
+
     /// Reports `event` if its level is on.
     pub(crate) fn report(&self, event: &Event<'_>) {
         if let Some(line) = line(self.level, self.json, event) {
@@ -408,7 +486,7 @@ fn line(level: Level, json: bool, event: &Event<'_>) -> Option<String> {
         true => serde_json::to_string(event).expect("an event is text and numbers") + "\n",
         false => format!("leasehold: {event}\n"),
     };
-    (event.level() <= level).then(text)
+    (event.level(json) <= level).then(text)
 }
 
 struct Names<'a>(&'a [Key]);

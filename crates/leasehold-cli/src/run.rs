@@ -17,8 +17,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::backoff::{Backoff as _, Exponential};
+use leasehold::inspect::{EvictRequest, EvictTarget, Filter, Reason};
 use leasehold::store::{Clock as _, SystemClock};
-use leasehold::{ErrorKind, Locker, Wait, WaitCause, WaitReport};
+use leasehold::{Error, Key, Locker, Wait, WaitCause, WaitReport};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
@@ -27,16 +28,20 @@ pub(crate) use signals::{SignalMask, Signals, survive_file_size_limit};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::folder;
-use crate::plan::{Held, Plan};
+use crate::plan::{Held, Plan, Supersede};
 use crate::process::proc_is_mounted;
-use crate::report::{Event, Reporter};
+use crate::record::{leases, longest_term};
+use crate::report::{Event, Level, Reporter};
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};
 use wait::WaitMessages;
 
-/// A wait for a holder that ends sooner is not reported.
+/// A wait for a holder that ends sooner is not reported, with `-v`.
 const SOON: Duration = Duration::from_millis(50);
+
+/// Nor is a wait that ends sooner than this, without it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a candidate that has lost lets others try, unless its term is shorter.
 const LONGEST_ASIDE: Duration = Duration::from_secs(2);
@@ -66,12 +71,13 @@ pub(crate) async fn run(
     let mut signals = Signals::listen().map_err(unexpected)?;
     let keys = plan.keys.clone();
     let mut messages = WaitMessages::new(&keys, reporter);
-    let locker = tokio::select! {
-        biased;
-        signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
-        locker = open(store, &mut plan.hold.wait, &mut messages) => locker?,
+    let locker = match opened(&mut plan, store, &mut signals, &mut messages, reporter).await? {
+        Ok(locker) => locker,
+        Err(exit) => return Ok(exit),
     };
-    plan.hold.fit(locker.capabilities().max_term)?;
+    if let Some(keep) = plan.once_per {
+        keeps(&locker, keep)?;
+    }
     let store = url.as_deref();
     let job = Job { program: &program, plan: &plan, store, mask, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals, messages).await;
@@ -85,6 +91,44 @@ pub(crate) async fn run(
         signal = signals.next_ending() => reporter.report(&Event::Interrupted { signal }),
     }
     exit
+}
+
+/// Acquires what the plan seeks, for a caller who keeps it. Without a failure it may return an exit code alone: the wait was
+/// interrupted, or the lock is held and `--skip` is given.
+pub(crate) async fn acquire(
+    mut plan: Plan,
+    store: &Choice,
+    reporter: &Reporter,
+) -> Result<std::result::Result<(Locker, Held), Exit>, Failure> {
+    let mut signals = Signals::listen().map_err(unexpected)?;
+    let keys = plan.keys.clone();
+    let mut messages = WaitMessages::new(&keys, reporter);
+    let locker = match opened(&mut plan, store, &mut signals, &mut messages, reporter).await? {
+        Ok(locker) => locker,
+        Err(exit) => return Ok(Err(exit)),
+    };
+    Ok(match seek(&plan, reporter, &locker, &mut signals, messages).await? {
+        Sought::Found(held) => Ok((locker, held)),
+        Sought::Skipped => Err(Exit::SUCCESS),
+        Sought::Interrupted(signal) => Err(interrupted(signal, reporter)),
+    })
+}
+
+/// Opens the store for the plan, unless a signal ends that.
+async fn opened(
+    plan: &mut Plan,
+    store: &Choice,
+    signals: &mut Signals,
+    messages: &mut WaitMessages<'_>,
+    reporter: &Reporter,
+) -> Result<std::result::Result<Locker, Exit>, Failure> {
+    let locker = tokio::select! {
+        biased;
+        signal = signals.next_ending() => return Ok(Err(interrupted(signal, reporter))),
+        locker = open(store, &mut plan.hold.wait, messages) => locker?,
+    };
+    plan.hold.fit(locker.capabilities().max_term)?;
+    Ok(Ok(locker))
 }
 
 /// Opens the store. One that cannot be reached is awaited, as it is once the wait for the lock has begun; that shortens
@@ -130,15 +174,26 @@ async fn seek_and_run(
     signals: &mut Signals,
     mut messages: WaitMessages<'_>,
 ) -> Result<Exit, Failure> {
+    let starts_at = match job.plan.supersede {
+        Some(when) => break_all(locker, &job.plan.keys, when, job.reporter).await?,
+        None => Duration::ZERO,
+    };
     loop {
-        let held = match seek(job, locker, signals, messages).await? {
+        let held = match seek(job.plan, job.reporter, locker, signals, messages).await? {
             Sought::Found(held) => held,
+            Sought::Skipped => return Ok(Exit::SUCCESS),
             Sought::Interrupted(signal) => return Ok(interrupted(signal, job.reporter)),
         };
         messages = WaitMessages::new(&job.plan.keys, job.reporter);
+        let clock = SystemClock::new();
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Ok(interrupted(signal, job.reporter)),
+            () = clock.sleep_until(starts_at) => {}
+        }
         match job.run(held, signals).await? {
             End::Exited(exit) => return Ok(exit),
-            End::Lost if job.plan.again => {
+            End::Lost if job.plan.hold.again => {
                 // Others come first, and a command that loses again and again is not started all the time.
                 let aside = job.plan.hold.ttl().min(LONGEST_ASIDE);
                 tokio::select! {
@@ -152,21 +207,80 @@ async fn seek_and_run(
     }
 }
 
+/// Fails unless the store can keep keys taken for so long after a release.
+fn keeps(locker: &Locker, keep: Duration) -> Result<(), Failure> {
+    let can = locker.capabilities();
+    if !can.keep {
+        return Err(Failure::usage(format!(
+            "the store {} cannot keep a key taken after the release, as --once-per needs it",
+            can.name
+        )));
+    }
+    if keep > can.max_term {
+        return Err(Failure::usage(format!(
+            "--once-per is {}; the store {} keeps a key for at most {}",
+            humantime::format_duration(keep),
+            can.name,
+            humantime::format_duration(can.max_term)
+        )));
+    }
+    Ok(())
+}
+
+/// Ends the leases that hold the keys; returns when the last of their holders must have ended, at once for `Now`. A key that is only
+/// kept stays so.
+async fn break_all(
+    locker: &Locker,
+    keys: &[Key],
+    when: Supersede,
+    reporter: &Reporter,
+) -> Result<Duration, Failure> {
+    let found = locker.list(Filter::default().with_keys(keys.iter().cloned())).await?;
+    let holders = leases(found.records.into_iter().filter(|record| !record.kept).collect());
+    let terms = holders.iter().map(longest_term);
+    let longest = match when {
+        Supersede::Now => Some(Duration::ZERO),
+        Supersede::Ended => terms
+            .collect::<Option<Vec<_>>>()
+            .map(|terms| terms.into_iter().max().unwrap_or_default()),
+    };
+    let Some(longest) = longest else {
+        return Err(Failure::usage(
+            "the lease to supersede has no end, so nobody knows when its holder has ended; give --supersede=now",
+        ));
+    };
+    let reason = Reason::new("superseded by another run").map_err(leasehold::Error::from)?;
+    let mut is_broken = false;
+    for holder in &holders {
+        let request = EvictRequest::exactly(vec![EvictTarget::of(holder)], Some(reason.clone()));
+        if !locker.evict(&request).await?.removed.is_empty() {
+            is_broken = true;
+            reporter.report(&Event::Superseded { holder });
+        }
+    }
+    let now = SystemClock::new().now();
+    Ok(if is_broken { now.saturating_add(longest) } else { now })
+}
+
 /// How a wait ended.
 enum Sought {
     Found(Held),
+    /// The lock is held, and `--skip` is given.
+    Skipped,
     Interrupted(Signal),
 }
 
 async fn seek(
-    job: &Job<'_>,
+    plan: &Plan,
+    reporter: &Reporter,
     locker: &Locker,
     signals: &mut Signals,
     mut messages: WaitMessages<'_>,
 ) -> Result<Sought, Failure> {
     let (reports, mut blocked) = watch::channel(None::<WaitReport>);
-    let mut seeking = pin!(job.plan.seek(locker, reports));
-    let mut soon = pin!(tokio::time::sleep(SOON));
+    let mut seeking = pin!(plan.seek(locker, reports));
+    let soon = if reporter.reports(Level::Steps) { SOON } else { PATIENCE };
+    let mut soon = pin!(tokio::time::sleep(soon));
     let mut is_soon = true;
     loop {
         tokio::select! {
@@ -174,10 +288,7 @@ async fn seek(
             signal = signals.next_ending() => return Ok(Sought::Interrupted(signal)),
             sought = &mut seeking => return match sought {
                 Ok(held) => Ok(Sought::Found(held)),
-                Err(error) if error.kind() == ErrorKind::Held => {
-                    Err(Failure::from(error).with_exit(job.plan.hold.conflict))
-                }
-                Err(error) => Err(error.into()),
+                Err(error) => not_found(plan, reporter, error),
             },
             () = &mut soon, if is_soon => is_soon = false,
             Ok(()) = blocked.changed() => {}
@@ -186,9 +297,24 @@ async fn seek(
         let is_due = |report: &&WaitReport| !is_soon || !matches!(report.cause, WaitCause::Held);
         match blocked.as_ref() {
             Some(report) if is_due(&report) => messages.blocked(report),
-            None if !is_soon => job.reporter.report(&Event::Asking { keys: &job.plan.keys }),
+            None if !is_soon => reporter.report(&Event::Asking { keys: &plan.keys }),
             _ => {}
         }
+    }
+}
+
+/// Nothing was acquired.
+fn not_found(plan: &Plan, reporter: &Reporter, error: Error) -> Result<Sought, Failure> {
+    let hold = &plan.hold;
+    let failure = Failure::from(error);
+    if hold.skip && failure.exit() == Exit::NOT_ACQUIRED {
+        reporter.report(&Event::Skipped { failure: &failure });
+        return Ok(Sought::Skipped);
+    }
+    let is_taken = [Exit::NOT_ACQUIRED, Exit::TIMED_OUT].contains(&failure.exit());
+    match hold.conflict {
+        Some(conflict) if is_taken => Err(failure.with_exit(conflict)),
+        _ => Err(failure),
     }
 }
 

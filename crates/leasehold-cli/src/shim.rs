@@ -8,30 +8,41 @@
 //! | the command | the shim | its own | |
 //!
 //! All three are in one session. The shim is this binary, started again under the name [`SHIM`]. No argument leads
-//! here, so nobody can call it by mistake. It knows neither the store nor the lease. The command begins as a
-//! [`launcher`], which the kernel ends when the shim dies.
+//! here, so nobody can call it by mistake. The command begins as a [`launcher`], which the kernel ends when the shim dies.
 //!
 //! - [`Order`](crate::process::Order)s come from `leasehold`: the instant by which the command must be dead, after each
 //!   renewal, and the signals to pass on. [`Notice`](crate::process::Notice)s go back.
 //! - When `leasehold` dies, the pipe of the orders closes; when it is stopped, or hangs, no later instant comes.
-//!   In both cases the [`Watcher`] ends the command. Input that it does not understand counts as a closed pipe.
+//!   In both cases the [`Watcher`] ends the command, also at input that it does not understand.
+//! - When the pipe has closed and no descendant is left, the shim releases the lease, its [`Estate`].
 //! - No signal except KILL and STOP reaches the shim, and its group is never in the foreground.
 //! - If the shim itself dies, `leasehold` inherits its descendants and kills them. If both die at once, the kernel
 //!   kills the command, but not what the command has started.
 
+mod estate;
 pub(crate) mod launcher;
 mod wakeups;
 mod watcher;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
+use leasehold::store::{Clock as _, SystemClock};
 use nix::sys::prctl;
+use nix::unistd::{Pid, getppid};
 
 use crate::folder::Folder;
+use crate::plan::OnLost;
+use crate::process::family::is_alone;
 use crate::process::{Assignment, SHIM, cause};
 use crate::store::LEASE_FILE_VARIABLE;
+use estate::Estate;
 use watcher::Watcher;
+
+/// How long a process may take to die.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// True if this process was started as a shim.
 pub(crate) fn is_this_process() -> bool {
@@ -47,8 +58,32 @@ pub(crate) fn main() -> ExitCode {
     let _ = prctl::set_name(c"lh-shim");
     // Removed at the end, for `leasehold` may have died.
     let lease_file = std::env::var_os(LEASE_FILE_VARIABLE).map(PathBuf::from);
-    let _folder = lease_file.and_then(|file| Folder::of(&file));
+    let folder = lease_file.and_then(|file| Folder::of(&file));
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
+    let estate = folder.as_ref().and_then(|folder| Estate::read(folder.path(), &assignment));
     let ended = Watcher::start(&assignment).map(|watcher| watcher.map(Watcher::run));
+    if let Some(estate) = estate
+        && assignment.on_lost == OnLost::Kill
+        && let Some(until) = match &ended {
+            Ok(Some(left)) => *left,
+            // No command has started.
+            _ => is_dead(assignment.pipes.owner)
+                .then(|| SystemClock::new().now().saturating_add(estate.longest())),
+        }
+        && is_alone()
+    {
+        estate.release(until);
+    }
     ended.map_or_else(|error| cause::exit_code(&error), |_| ExitCode::SUCCESS)
+}
+
+/// Whether the `leasehold` that started this process is dead: as long as it lives, it is the parent. A process that dies closes
+/// its files a moment before its children have another parent.
+fn is_dead(leasehold: Pid) -> bool {
+    let clock = SystemClock::new();
+    let until = clock.now().saturating_add(MOMENT);
+    while getppid() == leasehold && clock.now() < until {
+        thread::yield_now();
+    }
+    getppid() != leasehold
 }

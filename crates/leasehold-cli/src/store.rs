@@ -13,6 +13,9 @@ use crate::folder::STORE_FILE;
 /// The environment variable for the URL of the store.
 const VARIABLE: &str = "LEASEHOLD_STORE";
 
+/// The environment variable for a file that contains the URL of the store.
+const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
+
 /// The environment variable of a command that runs under a lock: its lease file.
 pub(crate) const LEASE_FILE_VARIABLE: &str = "LEASEHOLD_LEASE_FILE";
 
@@ -28,6 +31,8 @@ pub(crate) fn is_setting(name: &OsStr) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Url(String),
+    /// The URL in the environment.
+    Variable(String),
     /// A file that contains the URL.
     UrlIn(PathBuf),
     /// The file with the URL of the `leasehold` that runs this one.
@@ -51,34 +56,42 @@ impl Choice {
             lease_file: std::env::var_os(LEASE_FILE_VARIABLE),
             is_present: std::env::var_os(KEY_VARIABLE).is_some(),
         };
-        Self::from_parts(args, std::env::var_os(VARIABLE), outer)
+        let variables = [VARIABLE, FILE_VARIABLE].map(std::env::var_os);
+        Self::from_parts(args, variables, outer)
     }
 
     fn from_parts(
         args: StoreArgs,
-        variable: Option<OsString>,
+        variables: [Option<OsString>; 2],
         outer: Outer,
     ) -> Result<Self, Failure> {
         let is_set = |value: &OsString| !value.is_empty();
+        let [variable, file_variable] = variables.map(|value| value.filter(is_set));
         match (args.store, args.store_file) {
             (Some(_), Some(_)) => {
                 Err(Failure::usage("--store and --store-file are both given; give one of them"))
             }
-            (Some(url), None) => Ok(Self::Url(url)),
+            (Some(url), None) => Ok(Self::Url(named(url))),
             (None, Some(file)) => Ok(Self::UrlIn(file)),
-            (None, None) => match (variable.filter(is_set), outer.lease_file.filter(is_set)) {
-                (None, None) if outer.is_present => Err(Failure::usage(format!(
+            (None, None) => match (variable, file_variable, outer.lease_file.filter(is_set)) {
+                (Some(_), Some(_), _) => Err(Failure::usage(format!(
+                    "{VARIABLE} and {FILE_VARIABLE} are both set; set one of them"
+                ))),
+                (None, Some(file), _) => Ok(Self::UrlIn(file.into())),
+                (None, None, None) if outer.is_present => Err(Failure::usage(format!(
                     "this process was started by a `leasehold` that had no place for its lease file, so its store is \
                      not known here; give --store, --store-file or {VARIABLE}"
                 ))),
-                (None, None) => Ok(Self::Default),
-                (None, Some(lease)) => {
+                (None, None, None) => Ok(Self::Default),
+                (None, None, Some(lease)) => {
                     Ok(Self::Outer(Path::new(&lease).with_file_name(STORE_FILE)))
                 }
                 // Its content is not shown: it may be a password.
-                (Some(url), _) => url.into_string().map(Self::Url).map_err(|_| {
-                    Failure::usage(format!("the environment variable {VARIABLE} is not UTF-8"))
-                }),
+                (Some(url), None, _) => {
+                    url.into_string().map(|url| Self::Variable(named(url))).map_err(|_| {
+                        Failure::usage(format!("the environment variable {VARIABLE} is not UTF-8"))
+                    })
+                }
             },
         }
     }
@@ -86,7 +99,7 @@ impl Choice {
     /// The same store without a file to read: a pipe can be read only once.
     pub(crate) fn resolved(&self) -> Result<Self, Failure> {
         Ok(match self {
-            Self::Url(url) => Self::Url(url.clone()),
+            Self::Url(url) | Self::Variable(url) => Self::Url(url.clone()),
             Self::UrlIn(file) => Self::Url(url_in(file)?),
             Self::Outer(file) => Self::Url(outer_url(file)?),
             Self::Default => Self::Default,
@@ -111,11 +124,30 @@ impl Choice {
     /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Locker, Failure> {
         match self {
-            Self::Url(url) => Ok(Locker::connect_unchecked(url).await?),
+            Self::Url(url) | Self::Variable(url) => Ok(Locker::connect_unchecked(url).await?),
             Self::UrlIn(file) => Ok(Locker::connect_unchecked(&url_in(file)?).await?),
             Self::Outer(file) => Ok(Locker::connect_unchecked(&outer_url(file)?).await?),
             Self::Default => open_default().await,
         }
+    }
+
+    /// Where the URL was taken from.
+    pub(crate) fn origin(&self) -> String {
+        match self {
+            Self::Url(_) => "--store".to_owned(),
+            Self::Variable(_) => format!("the environment variable {VARIABLE}"),
+            Self::UrlIn(file) => format!("the file {}", file.display()),
+            Self::Outer(file) => format!("the leasehold that runs this one, {}", file.display()),
+            Self::Default => "the default".to_owned(),
+        }
+    }
+
+    /// The URL of the store, and of each node if it is a quorum.
+    pub(crate) fn urls(&self) -> Result<(String, Vec<String>), Failure> {
+        let url = self.url()?;
+        let options = url.strip_prefix("quorum:?").unwrap_or_default();
+        let nodes = nodes(options).flatten().collect();
+        Ok((url, nodes))
     }
 
     /// The URL of the store.
@@ -135,6 +167,24 @@ impl Choice {
         })?;
         Ok(shared(&url, &here))
     }
+}
+
+/// A URL without its login and its options, which may be secret.
+pub(crate) fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+            format!("{scheme}://{host}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+/// The URL of a store that may be named by the path of a SQLite file alone.
+fn named(url: String) -> String {
+    let is_path = ["/", "./", "../"].iter().any(|begin| url.starts_with(begin));
+    if is_path { format!("sqlite:{}", encoded(Path::new(&url))) } else { url }
 }
 
 /// What stays as it is in the path of a URL, and in a value of its options.
@@ -179,7 +229,6 @@ fn absent_file(url: &str) -> Option<PathBuf> {
 }
 
 /// The URLs of a quorum's nodes; `None` for one that is not UTF-8.
-#[cfg(feature = "sqlite")]
 fn nodes(options: &str) -> impl Iterator<Item = Option<String>> {
     let values = options.split('&').filter_map(|option| option.strip_prefix("node="));
     values.map(|node| Some(percent_decode_str(node).decode_utf8().ok()?.into_owned()))
@@ -206,7 +255,7 @@ fn url_in(file: &Path) -> Result<String, Failure> {
             file.display()
         )));
     }
-    Ok(url.to_owned())
+    Ok(named(url.to_owned()))
 }
 
 #[cfg(feature = "sqlite")]
@@ -257,7 +306,7 @@ mod tests {
     ) -> Result<Choice, Failure> {
         let args =
             StoreArgs { store: store.map(str::to_owned), store_file: file.map(PathBuf::from) };
-        Choice::from_parts(args, variable.map(OsString::from), Outer::default())
+        Choice::from_parts(args, [variable.map(OsString::from), None], Outer::default())
     }
 
     #[test]
@@ -265,10 +314,32 @@ mod tests {
         let url = |url: &str| Choice::Url(url.to_owned());
         assert_eq!(choose(Some("a:"), None, Some("b:")).unwrap(), url("a:"));
         assert_eq!(choose(None, Some("f"), Some("b:")).unwrap(), Choice::UrlIn("f".into()));
-        assert_eq!(choose(None, None, Some("b:")).unwrap(), url("b:"));
+        let variable = |url: &str| Choice::Variable(url.to_owned());
+        assert_eq!(choose(None, None, Some("b:")).unwrap(), variable("b:"));
         assert_eq!(choose(None, None, Some("")).unwrap(), Choice::Default);
         assert_eq!(choose(None, None, None).unwrap(), Choice::Default);
         assert!(choose(Some("a:"), Some("f"), None).is_err());
+        let args = || StoreArgs { store: None, store_file: None };
+        let from = |variable: Option<&str>, file: &str| {
+            let variables = [variable.map(OsString::from), Some(file.into())];
+            Choice::from_parts(args(), variables, Outer::default())
+        };
+        assert_eq!(from(None, "f").unwrap(), Choice::UrlIn("f".into()));
+        assert_eq!(from(Some("a:"), "").unwrap(), variable("a:"));
+        assert!(from(Some("a:"), "f").is_err());
+    }
+
+    #[test]
+    fn a_path_is_the_url_of_a_sqlite_file() {
+        for (path, url) in [
+            ("/var/lib/a b/locks.db", "sqlite:/var/lib/a%20b/locks.db"),
+            ("./locks.db", "sqlite:./locks.db"),
+            ("../a?b", "sqlite:../a%3Fb"),
+            ("locks.db", "locks.db"),
+            ("redis://h/", "redis://h/"),
+        ] {
+            assert_eq!(choose(Some(path), None, None).unwrap(), Choice::Url(url.to_owned()));
+        }
     }
 
     #[test]
@@ -277,15 +348,15 @@ mod tests {
         let nested = |variable: Option<&str>| {
             let lease_file = Some(OsString::from("/run/x/lease.json"));
             let outer = Outer { lease_file, is_present: true };
-            Choice::from_parts(args(), variable.map(OsString::from), outer).unwrap()
+            Choice::from_parts(args(), [variable.map(OsString::from), None], outer).unwrap()
         };
         assert_eq!(nested(None), Choice::Outer("/run/x/store".into()));
         assert_eq!(nested(Some("")), Choice::Outer("/run/x/store".into()));
-        assert_eq!(nested(Some("b:")), Choice::Url("b:".to_owned()));
+        assert_eq!(nested(Some("b:")), Choice::Variable("b:".to_owned()));
         let error = outer_url(Path::new("/absent/store")).unwrap_err().to_string();
         assert!(error.contains("/absent/store") && error.contains("--store"), "{error}");
         let outer = Outer { lease_file: None, is_present: true };
-        let error = Choice::from_parts(args(), None, outer).unwrap_err().to_string();
+        let error = Choice::from_parts(args(), [None, None], outer).unwrap_err().to_string();
         assert!(error.contains("no place for its lease file"), "{error}");
     }
 
@@ -319,6 +390,18 @@ mod tests {
             assert!(url_in(&file).is_err(), "{bad:?}");
         }
         assert!(url_in(&directory.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn a_url_is_shown_without_secrets() {
+        for (url, expected) in [
+            ("redis://user:p@ss@h:1/0?password=x", "redis://h:1/0"),
+            ("sqlite:/a/b.db?timeout=1s", "sqlite:/a/b.db"),
+            ("quorum:?node=redis%3A%2F%2Fu%3Ap%40h%2F", "quorum:"),
+            ("mysql://h/db#x", "mysql://h/db"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
     }
 
     #[test]

@@ -3,17 +3,19 @@
 use clap::Args;
 use leasehold::{GroupName, Key};
 
+use super::environment::Environment;
 use super::help::long_help;
-use super::hold::HoldArgs;
+use super::hold::{HoldArgs, LEASE};
 use super::values;
 use crate::failure::Failure;
 use crate::plan::{Plan, Sought};
-use crate::report::Level;
 
 const EXAMPLES: &str = "\
 Examples:
   leasehold elect scheduler -- ./scheduler
   leasehold elect scheduler --candidate-name node-3 --ttl 10s --again -- ./scheduler
+
+A duration DUR is written as 250ms, 30s, 5m or 1h30m.
 
 The command finds in its environment:
   LEASEHOLD_KEY          the name of the election
@@ -33,30 +35,22 @@ pub(crate) struct ElectArgs {
     name: Key,
 
     /// The name of this candidate, for people to read [default: a random one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = LEASE)]
     candidate_name: Option<GroupName>,
-
-    /// When the leadership is lost, campaign again and start the command again once elected
-    #[arg(long)]
-    again: bool,
 
     #[command(flatten)]
     hold: HoldArgs,
 }
 
 impl ElectArgs {
-    /// How much to report.
-    pub(crate) fn level(&self) -> Level {
-        self.hold.level()
-    }
-
     /// Checks the options against each other.
-    pub(crate) fn plan(self) -> Result<Plan, Failure> {
+    pub(crate) fn plan(self, environment: &Environment) -> Result<Plan, Failure> {
         Ok(Plan {
             keys: vec![self.name.clone()],
-            hold: self.hold.checked()?,
-            again: self.again,
+            hold: self.hold.checked(environment)?,
             sought: Sought::Leadership { name: self.name, candidate_name: self.candidate_name },
+            once_per: None,
+            supersede: None,
         })
     }
 }

@@ -20,9 +20,11 @@ const NAMING: &str = "
   With the option format=nene a SQLite, PostgreSQL or MySQL store is the table of the PHP library
   Nene DistributedLock.
 
+  A path that begins with /, ./ or ../ is a SQLite file.
+
   The store is taken from --store or --store-file, else from the environment variable
-  LEASEHOLD_STORE, else it is the SQLite file leasehold/locks.db in your state directory,
-  $XDG_STATE_HOME or ~/.local/state.";
+  LEASEHOLD_STORE or LEASEHOLD_STORE_FILE, else it is the SQLite file leasehold/locks.db in
+  your state directory, $XDG_STATE_HOME or ~/.local/state.";
 
 /// What `--help` adds to `-h`.
 pub(super) fn long_help(examples: &str) -> String {

@@ -21,6 +21,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses the limit of a wait: a duration, or a number of seconds, as `flock -w` takes it.
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match text.parse() {
+        Ok(seconds) if is_number => match Duration::try_from_secs_f64(seconds) {
+            Ok(wait) if wait <= Ttl::MAX => Ok(wait),
+            _ => Err("it must be at most 10 years (3650 days)".to_owned()),
+        },
+        _ => duration(text),
+    }
+}
+
 /// Parses a duration above zero.
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
@@ -66,6 +78,16 @@ mod tests {
         }
         assert!(duration("99999999years").unwrap_err().contains("at most 10 years"));
         assert!(positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn a_wait_may_be_a_number_of_seconds() {
+        assert_eq!(wait("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(wait("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(wait("1m"), Ok(Duration::from_secs(60)));
+        for bad in ["", ".", "-1", "1e3", "inf", "NaN", "1 2", "9999999999999"] {
+            assert!(wait(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

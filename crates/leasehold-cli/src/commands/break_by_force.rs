@@ -1,18 +1,21 @@
 //! `leasehold break`.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::fmt;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::time::Duration;
 
-use leasehold::Locker;
 use leasehold::inspect::{EvictRequest, EvictTarget, Filter, ListReply, Record};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Key, Locker, Remaining};
 use serde::Serialize;
 
 use super::session::on;
 use crate::args::BreakArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::holder::Holding;
 use crate::output;
-use crate::record::RecordJson;
+use crate::record::{RecordJson, duration, leases, longest_term};
 use crate::store::Choice;
 
 /// The most leases that one request may name.
@@ -24,14 +27,23 @@ struct Broken<'a> {
     removed: Vec<RecordJson<'a>>,
 }
 
-/// Ends exactly the live leases that it finds on one key.
+/// Ends exactly the live leases that it finds on the keys.
 pub(crate) async fn end_by_force(
     args: BreakArgs,
     store: &Choice,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let BreakArgs { key, lease, reason } = args;
-    let mut filter = Filter::default().with_key(key.clone());
+    let BreakArgs { mut keys, glob, yes, wait, lease, reason } = args;
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !yes && !is_terminal && (keys.len() > 1 || glob.is_some()) {
+        return Err(Failure::usage(
+            "several keys may be meant, and there is no terminal to ask on; give --yes",
+        ));
+    }
+    let mut filter = match glob {
+        Some(glob) => Filter::default().with_glob(&glob)?,
+        None => Filter::default().with_keys(keys.clone()),
+    };
     if let Some(lease) = lease {
         filter = filter.with_lease(lease);
     }
@@ -41,8 +53,12 @@ pub(crate) async fn end_by_force(
         if records.is_empty() && !unreadable.is_empty() {
             return Err(unreadable.swap_remove(0).error.into());
         }
+        let found = leases(records);
+        if is_terminal && !yes && !found.is_empty() && !is_wanted(&found)? {
+            return Ok(None);
+        }
         let mut removed: Vec<Record> = Vec::new();
-        for batch in leases(records).chunks(BATCH) {
+        for batch in found.chunks(BATCH) {
             let targets = batch.iter().map(EvictTarget::of).collect();
             let evicted = locks.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
             // A holder that released meanwhile was not broken.
@@ -52,76 +68,95 @@ pub(crate) async fn end_by_force(
             };
             removed.extend(batch.iter().filter(is_gone).cloned());
         }
-        Ok(removed)
+        let broken_at = SystemClock::new().now();
+        show(&mut keys, &removed, json)?;
+        if wait {
+            wait_for_ends(&removed, broken_at).await?;
+        }
+        Ok(Some(removed.is_empty()))
     };
-    let removed = on(store.open_existing(), evict).await?;
-    if json {
-        let removed = removed.iter().map(RecordJson::from).collect();
-        output::json(&Broken { key: key.as_str(), removed })?;
-        return Ok(Exit::SUCCESS);
-    }
-    if removed.is_empty() {
-        output::line(&format!("nothing was broken: no such lease holds {key:?}"))?;
-    }
-    for record in &removed {
-        output::line(&format!("broken: {key:?}, held by {}", record.who()))?;
-    }
-    Ok(Exit::SUCCESS)
+    Ok(match on(store.open_existing(), evict).await? {
+        Some(false) => Exit::SUCCESS,
+        Some(true) => Exit::NOT_HELD,
+        None => Exit::NOT_ACQUIRED,
+    })
 }
 
-/// One record for each lease: on a quorum every node lists one. If the nodes disagree on its token, only the id
-/// identifies it.
-fn leases(records: Vec<Record>) -> Vec<Record> {
-    let mut leases: Vec<Record> = Vec::new();
-    let mut seen = BTreeMap::new();
-    for mut record in records {
-        record.node = None;
-        match seen.entry((record.key.clone(), record.id.clone())) {
-            Entry::Vacant(entry) => {
-                entry.insert(leases.len());
-                leases.push(record);
-            }
-            Entry::Occupied(entry) => {
-                let known = &mut leases[*entry.get()];
-                known.token = known.token.filter(|token| Some(*token) == record.token);
-            }
+/// Shows what was broken.
+fn show(keys: &mut Vec<Key>, removed: &[Record], json: bool) -> Result<(), Failure> {
+    for record in removed {
+        if !keys.contains(&record.key) {
+            keys.push(record.key.clone());
         }
     }
-    leases
+    for key in &*keys {
+        let removed: Vec<_> = removed.iter().filter(|record| record.key == *key).collect();
+        if json {
+            let removed = removed.into_iter().map(RecordJson::from).collect();
+            output::json(&Broken { key: key.as_str(), removed })?;
+            continue;
+        }
+        if removed.is_empty() {
+            output::line(&format!("nothing was broken: no such lease holds {key:?}"))?;
+        }
+        for record in removed {
+            output::line(&format!("broken: {key:?}, {}{}", Holding::of(record), RunsOn(record)))?;
+        }
+    }
+    if keys.is_empty() && !json {
+        output::line("nothing was broken: no such lease is held")?;
+    }
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use leasehold::inspect::RecordTerm;
-    use leasehold::{FencingToken, Key, LeaseId, Mode};
-
-    use super::*;
-
-    fn record(node: &str, id: &str, token: u64) -> Record {
-        let term = RecordTerm::Expired(None);
-        let mut record = Record::new(Key::new("job").unwrap(), Mode::Exclusive, term);
-        record.id = Some(LeaseId::foreign(id.as_bytes()).unwrap());
-        record.token = FencingToken::new(token).ok();
-        record.node = Some(node.into());
-        record
+/// Waits until the terms are over that the leases had when they were broken.
+async fn wait_for_ends(removed: &[Record], broken_at: Duration) -> Result<(), Failure> {
+    let mut longest = Duration::ZERO;
+    for record in removed.iter().filter(|record| !record.kept) {
+        let term = longest_term(record).ok_or_else(|| {
+            Failure::lost(format!(
+                "the lease on {:?} is broken, but it had no end: nobody knows when its holder has ended",
+                record.key
+            ))
+        })?;
+        longest = longest.max(term);
     }
+    SystemClock::new().sleep_until(broken_at.saturating_add(longest)).await;
+    Ok(())
+}
 
-    #[test]
-    fn a_lease_is_named_once_and_with_its_token_if_the_nodes_agree() {
-        let found = leases(vec![
-            record("a", "one", 5),
-            record("a", "other", 1),
-            record("b", "one", 5),
-            record("c", "one", 5),
-            record("b", "other", 2),
-            record("c", "other", 1),
-        ]);
-        let named: Vec<_> = found
-            .iter()
-            .map(|record| (record.id.as_ref().unwrap().to_string(), record.token))
-            .collect();
-        let agreed = FencingToken::new(5).ok();
-        assert_eq!(named, [("one".to_owned(), agreed), ("other".to_owned(), None)]);
-        assert!(found.iter().all(|record| record.node.is_none()));
+/// Asks whether these leases must end.
+fn is_wanted(found: &[Record]) -> Result<bool, Failure> {
+    let ask = || {
+        let mut terminal = io::stderr().lock();
+        for record in found {
+            writeln!(terminal, "{:?} is {}", record.key, Holding::of(record))?;
+        }
+        write!(terminal, "break {}? [y/N] ", if found.len() == 1 { "it" } else { "them all" })?;
+        terminal.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    };
+    ask().map_err(|error: io::Error| Failure::of_system("the terminal cannot be asked", &error))
+}
+
+/// How long the holder of a broken lease may run on.
+struct RunsOn<'a>(&'a Record);
+
+impl fmt::Display for RunsOn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(record) = self;
+        if record.kept {
+            return Ok(());
+        }
+        f.write_str("; its holder runs on until its next renewal")?;
+        let Remaining::For(left) = record.remaining() else { return Ok(()) };
+        // Without a renewal it is at most a third of its term old; if it is older, it is not known when it was renewed.
+        if let Some(since) = record.renewed.or(record.age.filter(|age| *age < left)) {
+            let next = (left.saturating_add(since) / 3).saturating_sub(since);
+            write!(f, ", within about {}", duration(next.min(left)))?;
+        }
+        write!(f, ", and for up to {} if it cannot reach the store", duration(left))
     }
 }

@@ -26,9 +26,7 @@ pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
     let (health, name) = on(store.open(), prepare).await?;
     let prepared = Prepared {
         store: name,
-        level: health.level_max_ttl.map_or(health.level.to_string(), |max| {
-            format!("{} for terms up to {}", health.level, humantime::format_duration(max))
-        }),
+        level: super::doctor::level(&health),
         schema: health.schema,
         hazards: health.hazards,
     };

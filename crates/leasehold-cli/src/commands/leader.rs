@@ -8,6 +8,7 @@ use super::session::on;
 use crate::args::LeaderArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::holder::Holder;
 use crate::output;
 use crate::record::{RecordJson, duration, left};
 use crate::report::{Event, Reporter};
@@ -76,7 +77,7 @@ fn show(name: &str, leader: Option<&Record>, json: bool) -> Result<bool, Failure
 }
 
 fn described(leader: &Record) -> String {
-    let mut text = leader.who().to_string();
+    let mut text = Holder(leader).to_string();
     if let Some(token) = leader.token {
         text += &format!(", token {token}");
     }

@@ -7,7 +7,7 @@ use crate::args::StatusArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
-use crate::record::{RecordJson, table};
+use crate::record::{RecordJson, Width, table};
 use crate::store::Choice;
 
 #[derive(Debug, Serialize)]
@@ -17,20 +17,31 @@ struct Status<'a> {
     records: Vec<RecordJson<'a>>,
 }
 
-/// Shows the holders of one key.
+/// Shows the holders of keys; the exit code states whether one of them is held.
 pub(crate) async fn status(args: StatusArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
-    let key = args.key;
-    let records = on(store.open_existing(), async |locks| Ok(locks.status(&key).await?)).await?;
-    if json {
-        output::json(&Status {
-            key: key.as_str(),
-            held: !records.is_empty(),
-            records: records.iter().map(RecordJson::from).collect(),
-        })?;
-    } else if records.is_empty() {
-        output::line(&format!("{key:?} is free"))?;
-    } else {
-        output::line(&table(&records))?;
+    let StatusArgs { keys, wide } = args;
+    let look = async |locks: &leasehold::Locker| {
+        let mut found = Vec::new();
+        for key in &keys {
+            found.push(locks.status(key).await?);
+        }
+        Ok(found)
+    };
+    let found = on(store.open_existing(), look).await?;
+    let is_held = found.iter().any(|records| !records.is_empty());
+    for (key, records) in keys.iter().zip(&found) {
+        if json {
+            output::json(&Status {
+                key: key.as_str(),
+                held: !records.is_empty(),
+                records: records.iter().map(RecordJson::from).collect(),
+            })?;
+        } else if records.is_empty() {
+            output::line(&format!("{key:?} is free"))?;
+        }
     }
-    Ok(Exit::SUCCESS)
+    if is_held && !json {
+        output::line(&table(&found.concat(), Width::of_stdout(wide)))?;
+    }
+    Ok(if is_held { Exit::SUCCESS } else { Exit::NOT_HELD })
 }

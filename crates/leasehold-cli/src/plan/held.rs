@@ -1,5 +1,7 @@
 //! What is held while the command runs.
 
+use std::time::Duration;
+
 use leasehold::{Guard, Leadership, ReleaseReport, Result};
 
 /// A lock, or the leadership of an election, which holds its lock.
@@ -18,10 +20,18 @@ impl Held {
         }
     }
 
-    /// Releases it.
-    pub(crate) async fn release(self) -> Result<ReleaseReport> {
+    /// Leaves it held: nothing renews or releases it any more.
+    pub(crate) fn detach(self) {
         match self {
-            Self::Lock(guard) => guard.release().await,
+            Self::Lock(guard) => drop(guard.detach()),
+            Self::Leadership(leadership) => drop(leadership),
+        }
+    }
+
+    /// Releases it; the keys of a lock stay taken for `keep`.
+    pub(crate) async fn release(self, keep: Duration) -> Result<ReleaseReport> {
+        match self {
+            Self::Lock(guard) => guard.release_keeping(keep).await,
             Self::Leadership(leadership) => leadership.resign().await,
         }
     }

@@ -24,14 +24,25 @@ pub(crate) enum OnLost {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) command: Vec<OsString>,
+    /// The command as a listing shows it: without its arguments, which may hold a password.
+    pub(crate) program: Option<String>,
+    /// The process for which it is held, if that is another one.
+    pub(crate) pid: Option<u32>,
     pub(crate) schedule: Schedule,
     pub(crate) on_lost: OnLost,
-    pub(crate) conflict: Exit,
+    /// If the lock is not free, in place of the usual one.
+    pub(crate) conflict: Option<Exit>,
     pub(crate) wait: Wait,
+    /// A lock that is held is no failure.
+    pub(crate) skip: bool,
+    /// After a loss, acquire again and start the command again.
+    pub(crate) again: bool,
     pub(crate) ttl: Ttl,
     /// Otherwise it is the default.
     pub(crate) is_ttl_given: bool,
     pub(crate) kill_after: Option<Duration>,
+    /// When to kill the command after it was asked to end.
+    pub(crate) kill_after_signal: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) comment: Option<String>,

@@ -38,9 +38,10 @@ impl Schedule {
         };
         match kill_after {
             Some(kill_after) if kill_after >= term / 3 => Err(Error::invalid_input(format!(
-                "--kill-after is {kill_after:?}; it must be below a third of {name}, which is {term:?}, \
-                 so below {:?}",
-                term / 3
+                "--kill-after is {kill_after:?}; it must be below a third of {name}, which is {term:?}, so below {}",
+                humantime::format_duration(Duration::from_millis(
+                    u64::try_from((term / 3).as_millis()).unwrap_or(u64::MAX)
+                ))
             ))),
             given => Ok(Self {
                 kill_after: given.unwrap_or(Self::LONGEST_DEFAULT.min(term / 6)),
@@ -54,6 +55,11 @@ impl Schedule {
     /// The time between asking and killing.
     pub(crate) fn kill_after(&self) -> Duration {
         self.kill_after
+    }
+
+    /// How long before the end of a term the command is asked to end.
+    pub(crate) fn lead(&self) -> Duration {
+        self.kill_after.saturating_add(self.margin)
     }
 
     /// How long from now the command must be killed if `left` remains of the term; zero for now.

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::io;
 
+use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid};
 
 use super::table::{Process, children_of};
@@ -35,6 +36,20 @@ fn reap(wanted: impl Fn(Pid) -> bool) {
     for child in children.into_iter().filter(|child| wanted(*child)) {
         // By its number: if a signal without a name (a real-time one) ended it, this is an error, and reaps it.
         let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
+    }
+}
+
+/// Reaps what has ended, and returns true if this process, which adopts orphans, has no descendant left. Only the kernel
+/// knows that for certain: `/proc` may be hidden or covered.
+pub(crate) fn is_alone() -> bool {
+    loop {
+        match waitpid(None::<Pid>, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+            Err(Errno::ECHILD) => return true,
+            Ok(WaitStatus::StillAlive) => return false,
+            // It has reaped one, perhaps one that a signal without a name (a real-time one) ended.
+            Ok(_) | Err(Errno::EINVAL | Errno::EINTR) => {}
+            Err(_) => return false,
+        }
     }
 }
 

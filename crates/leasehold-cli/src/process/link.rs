@@ -157,6 +157,16 @@ pub(crate) fn path_of(owner: Pid, file: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/{owner}/fd/{file}"))
 }
 
+/// What the shim reads from `leasehold`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Orders(Vec<Order>),
+    /// Every thread of `leasehold` has ended: it had the pipe open, and nobody else.
+    Closed,
+    /// It is not an order, or cannot be read.
+    Garbled,
+}
+
 /// The shim's ends of the pipes.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -182,25 +192,30 @@ impl Link {
 
     /// Only the first order; `None` if it has not arrived, or is not an order.
     pub(crate) fn first_order(&mut self) -> Option<Order> {
-        self.read::<MESSAGE_SIZE>().and_then(|orders| orders.first().copied())
+        match self.read::<MESSAGE_SIZE>() {
+            Received::Orders(orders) => orders.first().copied(),
+            Received::Closed | Received::Garbled => None,
+        }
     }
 
-    /// The orders that have arrived; `None` if no more can, or one is not an order.
-    pub(crate) fn orders(&mut self) -> Option<Vec<Order>> {
+    /// The orders that have arrived.
+    pub(crate) fn orders(&mut self) -> Received {
         self.read::<{ 64 * MESSAGE_SIZE }>()
     }
 
-    fn read<const MOST: usize>(&mut self) -> Option<Vec<Order>> {
+    fn read<const MOST: usize>(&mut self) -> Received {
         let mut bytes = [0; MOST];
         match self.orders.read(&mut bytes) {
-            Ok(0) => None,
-            Ok(length) => Order::decode(&bytes[..length]),
+            Ok(0) => Received::Closed,
+            Ok(length) => {
+                Order::decode(&bytes[..length]).map_or(Received::Garbled, Received::Orders)
+            }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
-                Some(Vec::new())
+                Received::Orders(Vec::new())
             }
-            Err(_) => None,
+            Err(_) => Received::Garbled,
         }
     }
 
@@ -276,17 +291,17 @@ mod tests {
         let mut link = Link::open(pipes, Pid::this).unwrap();
         ours.write_all(&Order::Signal(Signal::SIGHUP).encode()).unwrap();
         assert_eq!(link.first_order().unwrap(), Order::Deadline(Duration::ZERO));
-        assert_eq!(link.orders().unwrap(), [Order::Signal(Signal::SIGHUP)]);
-        assert_eq!(link.orders().unwrap(), []);
+        assert_eq!(link.orders(), Received::Orders(vec![Order::Signal(Signal::SIGHUP)]));
+        assert_eq!(link.orders(), Received::Orders(Vec::new()));
         link.send(Notice::Killed);
         let mut bytes = [0; MESSAGE_SIZE];
         read.read_exact(&mut bytes).unwrap();
         assert_eq!(Notice::decode(&bytes).unwrap(), [Notice::Killed]);
         ours.write_all(b"short").unwrap();
-        assert_eq!(link.orders(), None);
+        assert_eq!(link.orders(), Received::Garbled);
         drop(ours);
         // A process that another test is starting has it open a moment longer.
         poll(&mut [PollFd::new(link.orders_fd(), PollFlags::POLLIN)], PollTimeout::NONE).unwrap();
-        assert_eq!(link.orders(), None);
+        assert_eq!(link.orders(), Received::Closed);
     }
 }

@@ -1,8 +1,10 @@
 //! Runs the program under what is held.
 
 use std::io;
+use std::time::Duration;
 
 use leasehold::inspect::NodeReports;
+use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Guard, ReleaseOutcome};
 use nix::errno::Errno;
 
@@ -48,7 +50,8 @@ impl Job<'_> {
             nodes: &held.guard().nodes(),
         });
         let ended = self.supervise(held.guard(), signals).await;
-        let held_to_the_end = self.release(held, signals).await;
+        let keep = self.plan.once_per.filter(|_| ended.as_ref().is_ok_and(Ended::is_a_success));
+        let held_to_the_end = self.release(held, keep.unwrap_or_default(), signals).await;
         let Ended { outcome, doomed, lost, asked, death } = ended?;
         if !held_to_the_end && !lost {
             self.reporter.report(&Event::Overrun);
@@ -87,6 +90,9 @@ impl Job<'_> {
             pipes,
             kill_after: self.plan.hold.schedule.kill_after(),
             on_lost: self.plan.hold.on_lost,
+            kill_after_signal: self.plan.hold.kill_after_signal,
+            keep_until: SystemClock::new().now().saturating_add(self.plan.min_hold()),
+            lock_delay: self.plan.hold.lock_delay.unwrap_or_default(),
             words: self.program.words().to_owned(),
         };
         let deadline = self.plan.hold.schedule.deadline(guard);
@@ -102,10 +108,10 @@ impl Job<'_> {
     }
 
     /// Releases the lock; returns false if it turned out to be lost before.
-    async fn release(&self, held: Held, signals: &mut Signals) -> bool {
+    async fn release(&self, held: Held, keep: Duration, signals: &mut Signals) -> bool {
         let report = tokio::select! {
             biased;
-            report = held.release() => report,
+            report = held.release(keep) => report,
             signal = signals.next_ending() => {
                 signals.hurried = true;
                 self.reporter.report(&Event::Interrupted { signal });

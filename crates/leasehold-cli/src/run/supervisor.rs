@@ -14,6 +14,7 @@ use nix::unistd::getpgrp;
 use super::shim_process::ShimProcess;
 use super::signals::{Signals, nobody_continues_us};
 use crate::exit::{Death, Exit};
+use crate::failure::describe;
 use crate::plan::{OnLost, Plan};
 use crate::process::family::reap_all_but;
 use crate::process::group::is_of_a_key;
@@ -34,6 +35,9 @@ const AT_IT: Duration = Duration::from_secs(1);
 /// How long a stop waits for the message about it, which a stopped process cannot write.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// The hold may have begun so long before this process knew it.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// How the run ended.
 #[derive(Debug)]
 pub(super) struct Ended {
@@ -46,6 +50,14 @@ pub(super) struct Ended {
     pub(super) asked: bool,
     /// How this process must end if the command died of a keyboard signal.
     pub(super) death: Option<Death>,
+}
+
+impl Ended {
+    /// The command has ended by itself, with 0.
+    pub(super) fn is_a_success(&self) -> bool {
+        let is_zero = matches!(&self.outcome, Outcome::Exited(status) if status.success());
+        is_zero && !self.doomed && !self.lost
+    }
 }
 
 /// The result of the command.
@@ -84,7 +96,10 @@ pub(super) struct Supervisor<'a> {
     killed: bool,
     /// Since when the shim should have ended the command.
     overdue_from: Option<Duration>,
-    renewals_fail: bool,
+    /// Why renewals fail.
+    failure: Option<String>,
+    /// When the command was about to start.
+    begun: Duration,
 }
 
 impl<'a> Supervisor<'a> {
@@ -113,7 +128,8 @@ impl<'a> Supervisor<'a> {
             typed: None,
             killed: false,
             overdue_from: None,
-            renewals_fail: false,
+            failure: None,
+            begun: SystemClock::new().now(),
         }
     }
 
@@ -162,9 +178,14 @@ impl<'a> Supervisor<'a> {
 
     /// Notes why the command must end, though the lease may still have some time.
     fn doom(&mut self) {
-        self.doomed.get_or_insert(if self.renewals_fail {
+        let (now, schedule) = (SystemClock::new().now(), self.plan.hold.schedule);
+        let is_long = |max_hold| {
+            now.saturating_add(schedule.lead().saturating_add(SLACK))
+                >= self.begun.saturating_add(max_hold)
+        };
+        self.doomed.get_or_insert(if self.failure.is_some() {
             LostReason::StoreUnreachable
-        } else if self.plan.hold.max_hold.is_some() {
+        } else if self.plan.hold.max_hold.is_some_and(is_long) {
             LostReason::MaxHold
         } else {
             // This process was stopped, so that no renewal reached the shim.
@@ -242,7 +263,16 @@ impl<'a> Supervisor<'a> {
     /// Reports that the lease is lost; the remaining term decides what to do about it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
-        self.reporter.report(&Event::Lost { reason });
+        let fate = match self.plan.hold.on_lost {
+            _ if self.group.is_none() => "is not started",
+            OnLost::Kill => "is ended",
+            OnLost::Signal => "is asked to end",
+            OnLost::Ignore => "runs on",
+        };
+        let is_of_store = matches!(reason, LostReason::StoreUnreachable);
+        let cause = self.failure.as_deref().filter(|_| is_of_store);
+        let max_hold = self.plan.hold.max_hold;
+        self.reporter.report(&Event::Lost { reason, cause, max_hold, fate });
     }
 
     fn receive(&mut self, signal: Signal) {
@@ -271,13 +301,14 @@ impl<'a> Supervisor<'a> {
     fn note_lease(&mut self, event: &LeaseEvent) {
         match event {
             LeaseEvent::Renewed { remaining } => {
-                self.renewals_fail = false;
+                self.failure = None;
                 self.reporter.report(&Event::Renewed { remaining: *remaining });
             }
-            LeaseEvent::Failed(error) if !self.renewals_fail => {
-                self.renewals_fail = true;
+            LeaseEvent::Failed(error) => {
                 let remaining = self.guard.remaining();
-                self.reporter.report(&Event::RenewalFailed { error, remaining });
+                if self.failure.replace(describe(error)).is_none() {
+                    self.reporter.report(&Event::RenewalFailed { error, remaining });
+                }
             }
             _ => {}
         }

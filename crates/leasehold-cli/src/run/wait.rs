@@ -12,7 +12,7 @@ use crate::report::{Event, Reporter};
 /// How often a cause that lasts is reported again on a terminal.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Reports each cause of a wait at once, again when it changes, and on a terminal again every minute.
+/// Reports each cause of a wait at once, again when it or the holder changes, and on a terminal again every minute.
 pub(super) struct WaitMessages<'a> {
     keys: &'a [Key],
     reporter: &'a Reporter,
@@ -35,9 +35,11 @@ impl<'a> WaitMessages<'a> {
     pub(super) fn blocked(&mut self, report: &WaitReport) {
         match &report.cause {
             WaitCause::Held => {
-                if self.reported.is_new("", self.clock.now()) {
-                    let (keys, holder) = (self.keys, report.holder.as_deref());
-                    self.reporter.report(&Event::Waiting { keys, holder });
+                let holder = report.holder.as_ref().and_then(|holder| holder.id.as_ref());
+                let cause = holder.map(ToString::to_string).unwrap_or_default();
+                if self.reported.is_new(&cause, self.clock.now()) {
+                    let on_terminal = self.reported.repeat.is_some();
+                    self.reporter.report(&Event::Waiting { keys: self.keys, report, on_terminal });
                 }
             }
             WaitCause::Store(error) => self.failed(&Failure::from(error.clone())),

@@ -14,7 +14,7 @@ use crate::plan::OnLost;
 use crate::process::Assignment;
 use crate::process::family::{Descendants, adopt_orphans, reap_all_but};
 use crate::process::group::{Group, LeaderState};
-use crate::process::link::{Link, Notice, Order};
+use crate::process::link::{Link, Notice, Order, Received};
 use crate::process::terminal::Terminal;
 
 /// How often to look at processes that must end: no event reports that a group is empty.
@@ -34,10 +34,10 @@ pub(super) struct Watcher {
     link: Link,
     kill_after: Duration,
     on_lost: OnLost,
+    kill_after_signal: Option<Duration>,
     /// The command must be dead by this instant, unless an order names a later one first.
     deadline: Duration,
-    /// `leasehold` is dead.
-    abandoned: bool,
+    owner: Owner,
     /// A signal that was passed on asked the command to end.
     asked: bool,
     leader_ended: bool,
@@ -51,6 +51,15 @@ pub(super) struct Watcher {
     leftovers_at: Option<Duration>,
     kill_at: Option<Duration>,
     killed: bool,
+}
+
+/// Whether `leasehold` lives, as its pipe shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Lives,
+    Dead,
+    /// What it sends cannot be understood.
+    Garbled,
 }
 
 impl Watcher {
@@ -79,7 +88,8 @@ impl Watcher {
         }
         let (first, mut early) = (latest(deadline), Vec::new());
         let renewed = || {
-            for order in link.orders()? {
+            let Received::Orders(orders) = link.orders() else { return None };
+            for order in orders {
                 match order {
                     Order::Deadline(at) => deadline = at,
                     Order::Signal(signal) => early.push(signal),
@@ -111,8 +121,9 @@ impl Watcher {
             link,
             kill_after: assignment.kill_after,
             on_lost: assignment.on_lost,
+            kill_after_signal: assignment.kill_after_signal,
             deadline,
-            abandoned: false,
+            owner: Owner::Lives,
             asked: false,
             leader_ended: false,
             forced: false,
@@ -129,24 +140,26 @@ impl Watcher {
     }
 
     /// Ends when the command has ended, with everything that it left in its group; after a loss, when all its
-    /// descendants have.
-    pub(super) fn run(mut self) {
+    /// descendants have. If `leasehold` is dead, returns the instant until which the lease may be held.
+    pub(super) fn run(mut self) -> Option<Duration> {
         loop {
             self.look();
             if self.is_done() {
                 break;
             }
             let instant = self.enforce();
-            let orders = (!self.abandoned).then(|| self.link.orders_fd());
+            let orders = (self.owner == Owner::Lives).then(|| self.link.orders_fd());
             self.wakeups.wait(orders, instant);
             self.obey();
             reap_all_but(self.group.id());
         }
         self.terminal.take_back(&self.descendants);
+        self.look_for_owner();
         // From here on its number can become another's.
         if let Ok(status) = self.leader.wait() {
             self.link.send(Notice::Ended(status));
         }
+        (self.owner == Owner::Dead).then_some(self.deadline)
     }
 
     /// Finds out what the leader did.
@@ -218,7 +231,10 @@ impl Watcher {
         // By the boot-time clock, at each wake-up: also after a stop, or a sleep of the machine.
         let now = now();
         let ask_at = self.deadline.saturating_sub(self.kill_after);
-        if self.on_lost != OnLost::Ignore && !self.doomed && (self.abandoned || ask_at <= now) {
+        if self.on_lost != OnLost::Ignore
+            && !self.doomed
+            && (self.owner != Owner::Lives || ask_at <= now)
+        {
             self.doom(now);
         }
         if self.leftovers_at.take_if(|at| *at <= now).is_some() {
@@ -229,7 +245,9 @@ impl Watcher {
                 self.kill();
                 Some(now.saturating_add(POLL))
             }
-            Some(at) => Some(at),
+            Some(at) if self.doomed || self.on_lost == OnLost::Ignore => Some(at),
+            // It was asked to end by a signal; the lease may end first.
+            Some(at) => Some(at.min(ask_at)),
             None if self.doomed || self.on_lost == OnLost::Ignore => None,
             None => Some(ask_at),
         };
@@ -255,13 +273,19 @@ impl Watcher {
 
     /// Carries out the orders of `leasehold`.
     fn obey(&mut self) {
-        if self.abandoned {
+        if self.owner != Owner::Lives {
             return;
         }
-        let Some(orders) = self.link.orders() else {
-            self.abandoned = true;
-            self.terminal.take_back(&self.descendants);
-            return;
+        let orders = match self.link.orders() {
+            Received::Orders(orders) => orders,
+            ended => {
+                self.owner = match ended {
+                    Received::Closed => Owner::Dead,
+                    _ => Owner::Garbled,
+                };
+                self.terminal.take_back(&self.descendants);
+                return;
+            }
         };
         for order in orders {
             match order {
@@ -276,6 +300,18 @@ impl Watcher {
         }
     }
 
+    /// Finds out whether `leasehold` has died, perhaps just before the command ended. Orders have no effect any more.
+    fn look_for_owner(&mut self) {
+        while self.owner == Owner::Lives {
+            match self.link.orders() {
+                Received::Orders(orders) if orders.is_empty() => return,
+                Received::Orders(_) => {}
+                Received::Closed => self.owner = Owner::Dead,
+                Received::Garbled => self.owner = Owner::Garbled,
+            }
+        }
+    }
+
     fn pass_on(&mut self, signal: Signal) {
         if signal == Signal::SIGCONT {
             // The lease first: the time of the stop counts.
@@ -286,7 +322,12 @@ impl Watcher {
             self.terminal.lend();
             self.stop_told = false;
         }
-        self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
+        if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT) {
+            self.asked = true;
+            if let Some(pause) = self.kill_after_signal {
+                self.kill_by(now().saturating_add(pause));
+            }
+        }
         self.group.signal(signal);
     }
 

@@ -89,7 +89,7 @@ fn a_crash_frees_the_key_after_its_ttl_and_not_before() {
     let first = Running::start(store.script("--json -v --ttl 6s k", "echo $$; exec sleep 60"));
     let command = group(&first.event("started"));
     assert_eq!(first.line(), command.to_string());
-    first.signal(Signal::SIGKILL);
+    first.crash_with(shim_of(command));
     let asked = now();
     let left = store.records("k")[0]["remaining_us"].as_u64().unwrap();
     let second = Running::start(store.script("--json -v k", "true"));

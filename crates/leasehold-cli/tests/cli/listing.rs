@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use crate::support::{Running, Store, code, hold, leasehold, text, until};
+use crate::terminal::Shell;
 use serde_json::Value;
 
 /// The keys that `list` shows with these options, in order.
@@ -22,7 +23,7 @@ fn every_filter_narrows() {
     let shared = hold(&store, "--ttl 60s -s pool");
     // Expired but not purged.
     let expired = hold(&store, "--ttl 2s old");
-    expired.signal(nix::sys::signal::Signal::SIGKILL);
+    expired.crash();
     until("expired", || !store.is_held("old"));
 
     let all = ["pool", "report:a", "report:b:1", "report:b:2"];
@@ -83,7 +84,7 @@ fn tables_are_for_people() {
 fn a_closed_pipe_is_not_a_failure() {
     let store = Store::new();
     let holder = hold(&store, "k");
-    for line in ["list", "list --json", "status k", "purge", "init", "break other", "--help"] {
+    for line in ["list", "list --json", "status k", "purge", "init", "--help"] {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         drop(reader);
         let mut command = store.command(line);
@@ -116,7 +117,7 @@ fn break_ends_exactly_what_it_finds() {
     assert_eq!(store.records("k").len(), 1);
 
     let printed = text(&store.output("break k").stdout);
-    assert!(printed.starts_with("broken: \"k\", held by lease "), "{printed}");
+    assert!(printed.starts_with("broken: \"k\", held by sh, pid "), "{printed}");
     assert!(printed.contains(&format!("pid {}", two.pid())), "{printed}");
     assert_eq!(two.code(), 123);
     assert!(!store.is_held("k"));
@@ -133,8 +134,7 @@ fn purge_removes_expired_records_in_batches() {
     let live = hold(&store, "a:live");
     for key in ["a:1", "a:2", "a:3", "b:1"] {
         let crashed = Running::start(store.script(&format!("--json -v --ttl 2s {key}"), "cat"));
-        crashed.event("acquired");
-        crashed.signal(nix::sys::signal::Signal::SIGKILL);
+        crashed.crash();
     }
     until("expired", || listed(&store, "--only-expired").len() == 4);
     let purged = store.json("purge --prefix a: --batch 2 --json");
@@ -205,4 +205,109 @@ fn the_default_store_is_in_the_state_directory() {
         0,
         "another state directory needs no home"
     );
+}
+
+#[test]
+fn the_exit_code_of_status_states_whether_a_key_is_held() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    for (line, expected) in [("k", 0), ("free", 3), ("free k", 0), ("free other", 3)] {
+        assert_eq!(store.code(&format!("status {line}")), expected, "{line}");
+    }
+    let printed = text(&store.output("status free k").stdout);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    assert_eq!(lines[0], "\"free\" is free");
+    assert!(lines[2].trim_start().starts_with("k "), "{printed}");
+    let printed = text(&store.output("status free k --json").stdout);
+    let held: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["held"].clone())
+        .collect();
+    assert_eq!(held, [Value::Bool(false), Value::Bool(true)]);
+    assert_eq!(holder.code(), 0);
+    let unreachable = "status k --store redis://127.0.0.1:1/";
+    assert_eq!(store.code(unreachable), 69, "neither held nor free");
+}
+
+#[test]
+fn several_keys_are_broken_only_if_that_is_confirmed() {
+    let store = Store::new();
+    let held = ["a:1", "a:2", "b"].map(|key| hold(&store, key));
+    for line in ["break a:1 b", "break --glob a:*"] {
+        let refused = store.output(line);
+        assert_eq!(code(&refused), 64, "{line}");
+        assert!(text(&refused.stderr).contains("--yes"), "{}", text(&refused.stderr));
+    }
+    assert_eq!(listed(&store, ""), ["a:1", "a:2", "b"]);
+    let broken = text(&store.output("break --glob a:* --yes").stdout);
+    assert_eq!(broken.lines().count(), 2, "{broken}");
+    assert!(
+        broken.contains("its holder runs on until its next renewal, within about "),
+        "{broken}"
+    );
+    assert_eq!(listed(&store, ""), ["b"]);
+    assert_eq!(store.code("break --glob a:* --yes"), 3);
+    assert_eq!(store.code("break a:1"), 3);
+    let [one, two, other] = held;
+    assert_eq!((one.code(), two.code(), other.code()), (123, 123, 0));
+}
+
+#[test]
+fn on_a_terminal_a_break_is_confirmed() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    let mut shell = Shell::new(&store);
+    shell.types("$LEASEHOLD break k; echo code $?\n");
+    shell.sees(&format!("\"k\" is held by sh, pid {}", holder.pid()));
+    shell.sees("break it? [y/N] ");
+    shell.types("n\n");
+    shell.sees("code 1");
+    assert!(store.is_held("k"));
+    shell.types("$LEASEHOLD break k; echo code $?\n");
+    shell.sees("break it? [y/N] ");
+    shell.types("y\n");
+    shell.sees("broken: \"k\"");
+    shell.sees("code 0");
+    assert_eq!(holder.code(), 123);
+}
+
+#[test]
+fn a_terminal_gets_short_lines_and_is_told_when_nothing_is_held() {
+    let store = Store::new();
+    assert_eq!(store.code("init"), 0);
+    let mut shell = Shell::new(&store);
+    shell.resizes(24, 120);
+    shell.types("$LEASEHOLD list\n");
+    shell.sees("nothing is held");
+    let holder = hold(&store, &format!("k --comment {}", "c".repeat(100)));
+    let lease = store.records("k")[0]["lease"].as_str().unwrap().to_owned();
+    shell.types("$LEASEHOLD list\n");
+    shell.sees(&format!(" {}… ", &lease[..8]));
+    shell.sees("c…");
+    shell.types("$LEASEHOLD list --wide\n");
+    shell.sees(&lease);
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn a_list_that_is_watched_shows_each_change() {
+    let store = Store::new();
+    assert_eq!(store.code("init"), 0);
+    let watching = Running::start(store.command("list --watch=10ms"));
+    assert_eq!(watching.line(), "nothing is held");
+    let holder = hold(&store, "k");
+    assert!(watching.line().trim_start().starts_with("KEY "));
+    assert!(watching.line().trim_start().starts_with("k "));
+    assert_eq!(holder.code(), 0);
+    assert_eq!(watching.line(), "nothing is held");
+    watching.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(watching.code(), 143);
+
+    let watching = Running::start(store.command("list --watch=10ms --json"));
+    assert_eq!(watching.line(), "[]");
+    let holder = hold(&store, "k");
+    let records: Value = serde_json::from_str(&watching.line()).unwrap();
+    assert_eq!(records[0]["key"], "k");
+    assert_eq!(holder.code(), 0);
 }

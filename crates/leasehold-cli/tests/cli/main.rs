@@ -3,11 +3,16 @@
 
 mod bad_input;
 mod command;
+mod cron;
+mod doctor;
 mod elect;
 mod exclusion;
 mod exit_codes;
 mod faults;
 mod folder;
+mod freed;
+mod holder;
+mod lease_commands;
 mod limits;
 mod listing;
 mod loss;

@@ -7,6 +7,7 @@ use leasehold_testkit::{mysql, postgres};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 
+use crate::sql::kill_frees;
 use crate::support::{Running, Store, code, text};
 
 /// What every database does, after a statement of PHP's has taken `theirs`.
@@ -28,6 +29,7 @@ fn works_beside_php(name: &str, url: &str, takes: impl FnOnce()) {
         assert!(text(&init.stdout).contains(&ready), "{}", text(&init.stdout));
     }
 
+    kill_frees(command);
     takes();
     let run = |key: &str| code(&output(&format!("run -n {key} -- true")));
     assert_eq!(run("theirs"), 1);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use crate::doctor::a_store_is_examined;
 use crate::support::{Running, Store, code, text, until};
-use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -48,7 +48,8 @@ impl Quorum {
 
     fn json(&self, line: &str) -> Value {
         let output = self.output(line);
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        // 3: nobody holds it.
+        assert!([0, 3].contains(&code(&output)), "{line}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -219,7 +220,7 @@ fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
 fn expired_records_are_purged_from_every_node() {
     let quorum = Quorum::new("");
     let holder = quorum.hold("--ttl 4s");
-    holder.signal(Signal::SIGKILL);
+    holder.crash();
     until("free", || quorum.json("status k --json")["held"] == false);
     let purged = quorum.json("purge --json");
     assert_eq!(purged["removed"], 1, "{purged}");
@@ -264,4 +265,18 @@ fn mistakes_are_reported_before_any_file_is_created() {
         assert_eq!(code(&output), 64, "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains(fragment), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn a_node_that_is_down_is_a_hazard_and_no_failure() {
+    let quorum = Quorum::new("");
+    assert_eq!(code(&quorum.output("init")), 0);
+    let found = a_store_is_examined("quorum", |line| quorum.command(line));
+    assert_eq!(found["nodes"].as_array().unwrap().len(), 3, "{found}");
+    assert!(found["nodes"].as_array().unwrap().iter().all(|node| node["latency_us"].is_u64()));
+    std::fs::write(quorum.file(1), "no database, and longer than the header of one".repeat(9))
+        .unwrap();
+    let found = a_store_is_examined("quorum", |line| quorum.command(line));
+    assert!(found["nodes"][1]["error"].is_string(), "{found}");
+    assert!(!found["hazards"].as_array().unwrap().is_empty(), "{found}");
 }

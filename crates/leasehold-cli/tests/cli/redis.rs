@@ -2,9 +2,10 @@
 
 use std::process::{Command, Output, Stdio};
 
+use crate::lease_commands::a_lease_goes_from_process_to_process;
+use crate::sql::kill_frees;
 use crate::support::{Running, Store, code, text, until};
 use leasehold_testkit::redis::{DURABLE, Server};
-use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
 /// The command on `url`, with its own directory.
@@ -71,6 +72,7 @@ fn one_of_two_holds_and_the_other_waits_or_fails() {
     let first = redis.hold("");
     let refused = redis.output("run -n k -- true");
     assert_eq!(code(&refused), 1, "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("\"k\" is held by sh, pid "), "{refused:?}");
     let waits = Running::start(redis.command("run -w 60s k -- echo in"));
     drop(first);
     assert_eq!(waits.line(), "in");
@@ -141,10 +143,18 @@ fn a_server_that_is_down_at_the_start_is_awaited() {
 }
 
 #[test]
-fn killing_leasehold_frees_the_key_after_the_term() {
+fn a_killed_leasehold_frees_the_key_at_once() {
+    for redis in [Redis::one(), Redis::quorum(""), Redis::quorum("&fenced=1")] {
+        kill_frees(|line| redis.command(line));
+        a_lease_goes_from_process_to_process(|line| redis.command(line));
+    }
+}
+
+#[test]
+fn a_crash_frees_the_key_after_the_term() {
     let redis = Redis::one();
     let first = redis.hold("--ttl 6s");
-    first.signal(Signal::SIGKILL);
+    first.crash();
     assert_eq!(redis.code("run -n k -- true"), 1);
     assert_eq!(redis.code("run -w 60s k -- true"), 0);
 }

@@ -1,11 +1,15 @@
 //! What the command does on every SQL server.
 
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use leasehold_testkit::sql::SqlTestServer;
 use tokio::runtime::Runtime;
 
-use crate::support::{Running, Store, code, text};
+use crate::doctor::a_store_is_examined;
+use crate::lease_commands::a_lease_goes_from_process_to_process;
+use crate::support::{Running, Store, code, group, now, runs, text, until};
+use nix::sys::signal::Signal;
 
 /// The tests on this server, whose store reports this name.
 macro_rules! sql_tests {
@@ -13,6 +17,11 @@ macro_rules! sql_tests {
         #[test]
         fn run_list_status_and_break_work_after_init() {
             crate::sql::run_list_status_and_break_work_after_init::<$server>($store);
+        }
+
+        #[test]
+        fn a_killed_leasehold_frees_the_key_at_once() {
+            crate::sql::a_killed_leasehold_frees_the_key_at_once::<$server>();
         }
 
         #[test]
@@ -76,9 +85,12 @@ pub(crate) fn run_list_status_and_break_work_after_init<S: SqlTestServer>(store:
     assert_eq!(code(&init), 0, "{}", text(&init.stderr));
     assert!(text(&init.stdout).contains(&format!("the store {store} is ready: L2 fenced")));
     assert_eq!(place.code("init"), 0);
+    a_store_is_examined(store, |line| place.command(line));
 
     let holder = place.hold();
-    assert_eq!(place.code("run -n k -- true"), 1);
+    let refused = place.output("run -n k -- true");
+    assert_eq!(code(&refused), 1);
+    assert!(text(&refused.stderr).contains("\"k\" is held by sh, pid "), "{refused:?}");
     assert!(text(&place.output("status k").stdout).contains('k'));
     assert!(text(&place.output("list").stdout).contains('k'));
     let waits = Running::start(place.command("run -w 60s k -- echo in"));
@@ -92,6 +104,32 @@ pub(crate) fn run_list_status_and_break_work_after_init<S: SqlTestServer>(store:
     assert_eq!(holder.exit_code(), 123);
     assert_eq!(place.code("run -n k -- true"), 0);
     assert_eq!(place.code("purge"), 0);
+}
+
+pub(crate) fn a_killed_leasehold_frees_the_key_at_once<S: SqlTestServer>() {
+    let place = Place::<S>::start();
+    assert_eq!(place.code("init"), 0);
+    kill_frees(|line| place.command(line));
+    a_lease_goes_from_process_to_process(|line| place.command(line));
+}
+
+/// Kills a holder whose term is long; the next one starts, and prints how long that took.
+pub(crate) fn kill_frees(command: impl Fn(&str) -> Command) {
+    let mut script = command("run k --ttl 60s --json -v --");
+    script.args(["sh", "-c", "echo held; cat"]);
+    let holder = Running::start(script);
+    assert_eq!(holder.line(), "held");
+    let first = group(&holder.event("started")).to_string();
+    let waits = Running::start(command("run k -w 60s --json -v -- echo in"));
+    waits.event("waiting");
+    holder.signal(Signal::SIGKILL);
+    until("dead", || !runs(&first));
+    let dead = now();
+    assert_eq!(waits.line(), "in");
+    let waited = now() - dead;
+    println!("free after {waited:?}");
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+    assert_eq!(waits.code(), 0);
 }
 
 pub(crate) fn a_leader_is_elected_and_followed<S: SqlTestServer>() {

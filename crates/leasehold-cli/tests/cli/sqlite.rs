@@ -25,8 +25,10 @@ fn the_last_run_leaves_nothing_but_the_database() {
     assert_eq!(holder.code(), 0);
     assert_eq!(waiter.code(), 0);
     assert_eq!(files(&store), ["locks.db"], "after a wait, which reads the file too");
-    for line in ["list", "status k", "break k", "purge", "init"] {
-        assert_eq!(store.code(line), 0, "{line}");
+    for (line, expected) in
+        [("list", 0), ("status k", 3), ("break k", 3), ("purge", 0), ("init", 0)]
+    {
+        assert_eq!(store.code(line), expected, "{line}");
         assert_eq!(files(&store), ["locks.db"], "{line}");
     }
 }

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, ttyname};
 
 /// An interactive shell with its own terminal, in which `run` is `leasehold run`.
-struct Shell {
+pub(crate) struct Shell {
     child: Child,
     terminal: PathBuf,
     keyboard: File,
@@ -33,7 +33,7 @@ impl Shell {
     const CTRL_Z: &str = "\x1a";
     const CTRL_BACKSLASH: &str = "\x1c";
 
-    fn new(store: &Store) -> Self {
+    pub(crate) fn new(store: &Store) -> Self {
         let pty = openpty(None, None).unwrap();
         let terminal = ttyname(&pty.slave).unwrap();
         // In its own session, so that the terminal becomes its controlling terminal.
@@ -47,6 +47,11 @@ impl Shell {
             "--noediting",
             "-i",
         ]);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"LEASEHOLD_") {
+                command.env_remove(name);
+            }
+        }
         command.env("LEASEHOLD_STORE", store.url()).env("PS1", "$ ").env("HISTFILE", "");
         command.env("TMPDIR", store.file("")).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
         command.stdin(pty.slave.try_clone().unwrap());
@@ -72,12 +77,12 @@ impl Shell {
 
     /// Text that is typed right after a signal key may be dropped with what was typed before it: wait for the
     /// effect of the key.
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
     /// Waits until this is shown; forgets what was shown before it.
-    fn sees(&mut self, text: &str) {
+    pub(crate) fn sees(&mut self, text: &str) {
         loop {
             if let Some(at) = self.seen.find(text) {
                 self.seen.drain(..at + text.len());
@@ -105,7 +110,7 @@ impl Shell {
     }
 
     /// Changes the size of the window.
-    fn resizes(&self, rows: u16, columns: u16) {
+    pub(crate) fn resizes(&self, rows: u16, columns: u16) {
         let mut stty = Command::new("stty");
         stty.arg("-F").arg(&self.terminal);
         stty.args(["rows", &rows.to_string(), "columns", &columns.to_string()]);

@@ -44,13 +44,8 @@ impl Pair {
         kill(self.shim, signal).unwrap();
     }
 
-    /// Kills both, and neither notices that the other is dead: a stopped process runs again when its parent dies, so the
-    /// shim is first.
     fn kill(&self) {
-        self.signal(Signal::SIGSTOP);
-        kill(self.shim, Signal::SIGKILL).unwrap();
-        self.running.signal(Signal::SIGKILL);
-        until("killed", || !runs(&self.shim.to_string()));
+        self.running.crash_with(self.shim);
     }
 
     fn runs(&self) -> bool {

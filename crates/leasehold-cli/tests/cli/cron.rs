@@ -1,0 +1,131 @@
+//! What the lines of a crontab and of deploy scripts use.
+
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Running, Store, code, hold, runs, text, until};
+
+#[test]
+fn skip_exits_with_0_and_silently_if_the_key_is_held() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    let skipped = store.output("run --skip k -- false");
+    assert_eq!((code(&skipped), text(&skipped.stderr)), (0, String::new()));
+    let told = store.output("run --skip k --json -v -- false");
+    assert_eq!(code(&told), 0);
+    let event: serde_json::Value = serde_json::from_slice(&told.stderr).unwrap();
+    assert_eq!((&event["event"], &event["holder"]["program"]), (&"skipped".into(), &"sh".into()));
+    assert_eq!(store.code("elect --skip k -- false"), 0);
+    assert_eq!(holder.code(), 0);
+    assert_eq!(store.code("run --skip k -- false"), 1, "the command's own");
+    let unreachable = store.output("run --skip k --store redis://127.0.0.1:1/ -- false");
+    assert_eq!(code(&unreachable), 69, "not skipped for that");
+}
+
+#[test]
+fn a_quiet_run_tells_losses_and_failures_and_no_refusal() {
+    let store = Store::new();
+    let holder = Running::start(store.script("--json -q k", "echo held; cat"));
+    assert_eq!(holder.line(), "held");
+    for line in ["run -n -q k -- true", "run -w 10ms -q k -- true", "-q run -n k -- true"] {
+        let refused = store.output(line);
+        assert_ne!(code(&refused), 0, "{line}");
+        assert_eq!(text(&refused.stderr), "", "{line}");
+    }
+    assert_eq!(store.code("break k --reason stuck"), 0);
+    holder.event("lost");
+    assert_eq!(holder.code(), 123);
+    for (level, is_told) in [("-q", true), ("-qq", false)] {
+        let failed = store.output(&format!("run {level} k -- /nonexistent/program"));
+        assert_eq!((code(&failed), !failed.stderr.is_empty()), (127, is_told), "{level}");
+    }
+}
+
+#[test]
+fn a_line_for_the_shell_needs_no_second_shell() {
+    let store = Store::new();
+    let mut command = store.command("run k -c");
+    let output = command.arg("echo $LEASEHOLD_KEY | tr k x; exit 7").output().unwrap();
+    assert_eq!((code(&output), text(&output.stdout)), (7, "x\n".to_owned()));
+}
+
+#[test]
+fn the_code_for_a_lock_that_is_not_free_is_for_a_wait_too() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    assert_eq!(store.code("run -w 0.01 -E 75 k -- true"), 75);
+    let mut command = store.command("run k -- true");
+    command.env("LEASEHOLD_WAIT", "10ms").env("LEASEHOLD_CONFLICT_EXIT_CODE", "76");
+    assert_eq!(code(&command.stdin(Stdio::null()).output().unwrap()), 76);
+    assert_eq!(holder.code(), 0);
+    let unreachable = "run -w 10ms -E 75 --store redis://127.0.0.1:1/ k -- true";
+    assert_eq!(store.code(unreachable), 69);
+}
+
+#[test]
+fn an_unknown_variable_of_ours_is_named_without_its_value() {
+    let store = Store::new();
+    let mut command = store.command("run k -- true");
+    let output = command.env("LEASEHOLD_TLL", "secret").output().unwrap();
+    assert_eq!(code(&output), 0);
+    let printed = text(&output.stderr);
+    assert!(printed.contains("LEASEHOLD_TLL is unknown"), "{printed}");
+    assert!(!printed.contains("secret"), "{printed}");
+    // Those that a command under the lock gets are known.
+    let script = "$LEASEHOLD status k";
+    let mut outer = store.script("k", script);
+    let output = outer.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn a_path_is_a_store() {
+    let store = Store::new();
+    let path = store.file("by path.db");
+    for (option, variable) in [(true, false), (false, true)] {
+        let mut command = store.command("run k");
+        if option {
+            command.arg("--store").arg(&path);
+        }
+        if variable {
+            command.env("LEASEHOLD_STORE", &path);
+        }
+        assert_eq!(code(&command.args(["--", "true"]).output().unwrap()), 0);
+        assert!(path.exists());
+        std::fs::remove_file(&path).unwrap();
+    }
+    let file = store.file("url");
+    std::fs::write(&file, path.to_str().unwrap()).unwrap();
+    let mut command = store.command("run k -- true");
+    command.env_remove("LEASEHOLD_STORE").env("LEASEHOLD_STORE_FILE", &file);
+    assert_eq!(code(&command.output().unwrap()), 0);
+    assert!(path.exists());
+}
+
+#[test]
+fn a_command_that_ignores_a_passed_on_signal_is_killed() {
+    let store = Store::new();
+    let script = "trap '' TERM; (while :; do sleep 600; done) & echo $!; wait; wait";
+    let running = Running::start(store.script("--json -v --kill-after-signal 300ms k", script));
+    let child = running.line();
+    running.event("started");
+    running.signal(Signal::SIGTERM);
+    running.event("killed");
+    assert_eq!(running.code(), 128 + 9);
+    until("dead", || !runs(&child));
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn a_run_acquires_again_after_a_loss() {
+    let store = Store::new();
+    let script = "echo $LEASEHOLD_TOKEN; read line; exit 9";
+    let mut running = Running::start(store.script("--json -v --ttl 9s --again k", script));
+    let early: u64 = running.line().parse().unwrap();
+    assert_eq!(store.code("break k"), 0);
+    let late: u64 = running.line().parse().unwrap();
+    assert!(late > early);
+    running.close_stdin();
+    assert_eq!(running.code(), 9);
+}

@@ -1,0 +1,150 @@
+//! A hold without a command: `acquire`, `renew`, `release`, `held` and `wait`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Running, Store, code, hold, text};
+
+fn json(command: &mut Command) -> Value {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Through every step, on any store.
+pub(crate) fn a_lease_goes_from_process_to_process(command: impl Fn(&str) -> Command) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.lease");
+    let on_file = |verb: &str| {
+        let mut command = command(verb);
+        command.arg(&file).stdin(Stdio::null());
+        command
+    };
+    let exit = |mut command: Command| code(&command.stdin(Stdio::null()).output().unwrap());
+
+    assert_eq!(exit(on_file("acquire --ttl 50s a -o")), 0);
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(exit(command("run -n a -- true")), 1);
+    assert_eq!(exit(on_file("held")), 0);
+    let left = json(&mut on_file("renew --json"))["remaining_us"].as_u64().unwrap();
+    assert!(left > 40_000_000, "{left}");
+    assert_eq!(exit(command("wait -w 0.01 a")), 124);
+    let waiting = Running::start(command("wait -w 60 a --json -v"));
+    waiting.event("waiting");
+    assert_eq!(exit(on_file("release")), 0);
+    assert_eq!(waiting.code(), 0);
+    for verb in ["held", "renew", "release"] {
+        assert_eq!(exit(on_file(verb)), 123, "{verb}");
+    }
+    assert_eq!(exit(command("run -n a -- true")), 0);
+}
+
+#[test]
+fn on_sqlite() {
+    let store = Store::new();
+    a_lease_goes_from_process_to_process(|line| store.command(line));
+}
+
+#[test]
+fn acquire_prints_the_lease_for_a_script() {
+    let store = Store::new();
+    let script = "lease=$($LEASEHOLD acquire --ttl 5m k) && echo $$ && \
+                  echo \"$lease\" | $LEASEHOLD held - && echo \"$lease\" | $LEASEHOLD release -";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.env("LEASEHOLD_STORE", store.url()).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("held: 4m 59s left"), "{}", text(&output.stdout));
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn the_holder_is_the_process_for_which_it_is_acquired() {
+    let store = Store::new();
+    let lease = json(&mut store.command("acquire --ttl 5m k other --comment by-hand"));
+    assert_eq!(lease["claims"].as_array().unwrap().len(), 2);
+    let record = store.records("k").remove(0);
+    assert_eq!(record["pid"], std::process::id());
+    assert_eq!((&record["comment"], &record["lease"]), (&"by-hand".into(), &lease["id"]));
+}
+
+#[test]
+fn what_cannot_be_handed_over_is_not_held() {
+    let store = Store::new();
+    let file = store.file("there");
+    std::fs::write(&file, "").unwrap();
+    let mut command = store.command("acquire k -o");
+    assert_eq!(code(&command.arg(&file).output().unwrap()), 64, "it exists");
+    let mut command = store.command("acquire k -o /nonexistent/lease");
+    assert_eq!(code(&command.output().unwrap()), 70);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(code(&store.command("acquire k").stdout(full).output().unwrap()), 70);
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    drop(reader);
+    assert_eq!(code(&store.command("acquire k").stdout(writer).output().unwrap()), 70);
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_is_refused() {
+    let store = Store::new();
+    let file = store.file("bad");
+    for text in ["", "{}", "{\"version\":2}", "lease"] {
+        std::fs::write(&file, text).unwrap();
+        for verb in ["renew", "release", "held"] {
+            let mut command = store.command(verb);
+            assert_eq!(code(&command.arg(&file).output().unwrap()), 64, "{verb} {text}");
+        }
+    }
+    assert_eq!(store.code("held /nonexistent"), 64);
+    let none = store.output("held");
+    assert_eq!(code(&none), 64);
+    assert!(text(&none.stderr).contains("LEASEHOLD_LEASE_FILE is not set"));
+}
+
+/// `test` of a command for its own lock.
+#[test]
+fn a_command_asks_whether_it_still_holds_its_lock() {
+    let store = Store::new();
+    let script =
+        "$LEASEHOLD held; echo $?; $LEASEHOLD break k > /dev/null; $LEASEHOLD held; echo $?";
+    let mut command = store.script("--on-lost ignore k", script);
+    let output = command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).output().unwrap();
+    let printed = text(&output.stdout);
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].starts_with("held: "), "{printed}");
+    assert_eq!(lines[1..], ["0", "not held", "123"], "{printed}");
+}
+
+#[test]
+fn a_wait_ends_when_the_last_key_is_free() {
+    let store = Store::new();
+    assert_eq!(store.code("wait k"), 64, "there is no store yet");
+    let (one, two) = (hold(&store, "one"), hold(&store, "--shared two"));
+    let waiting = Running::start(store.command("wait two one --json -v"));
+    assert_eq!(waiting.event("waiting")["holder"]["program"], "sh");
+    assert_eq!(one.code(), 0);
+    assert_eq!(store.code("wait -w 0.05 one two"), 124);
+    assert_eq!(two.code(), 0);
+    assert_eq!(waiting.code(), 0);
+    assert_eq!(store.code("wait one two"), 0);
+    assert_eq!(store.code("wait one --store redis://127.0.0.1:1/"), 69);
+}
+
+/// The idiom of GUIDE.md.
+#[test]
+fn a_script_locks_itself() {
+    let store = Store::new();
+    let script = store.file("self.sh");
+    let body = "#!/bin/sh\n[ \"$LEASEHOLD_KEY\" = self ] || exec $LEASEHOLD run -n self -- \"$0\" \"$@\"\n\
+                $LEASEHOLD status self > /dev/null && echo \"held, with $1\"\n";
+    std::fs::write(&script, body).unwrap();
+    crate::support::set_mode(&script, 0o700);
+    let mut command = Command::new(&script);
+    command.arg("an argument").env("LEASEHOLD_STORE", store.url());
+    command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "held, with an argument\n", "{}", text(&output.stderr));
+}
