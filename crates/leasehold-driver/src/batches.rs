@@ -26,7 +26,7 @@ use crate::deadline::now;
 use crate::{Deadline, outliving};
 
 /// What takes longer waits more for a disk than the server works.
-const SLOW: Duration = Duration::from_micros(2_500);
+const SLOW: Duration = Duration::from_micros(2_200);
 
 /// How large batches are, and how many.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,7 @@ use crate::{Deadline, SystemClock};
 const VERY_MANY: usize = 400;
 
 /// About how long a server works for one request of a batch.
-const EACH: Duration = Duration::from_micros(10);
+const EACH: Duration = Duration::from_micros(5);
 
 /// What part of the time of a batch its callers have to send their next requests, before the next batch leaves without them.
 const SHARE: u32 = 20;

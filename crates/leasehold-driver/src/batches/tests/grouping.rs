@@ -241,7 +241,7 @@ async fn callers_that_come_again_stay_in_one_batch_if_the_last_one_took_long() {
 #[tokio::test(start_paused = true)]
 async fn callers_that_come_again_get_a_second_batch_if_the_last_one_was_quick() {
     // Without the work for its requests it is below the limit.
-    assert_eq!(sent_after(Duration::from_micros(2_800)).await.1, 2);
+    assert_eq!(sent_after(Duration::from_micros(2_350)).await.1, 2);
 }
 
 /// How many are sent each time if the first batches take so long, and the most batches under way.
