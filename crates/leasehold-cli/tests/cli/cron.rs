@@ -4,7 +4,8 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Running, Store, code, hold, runs, text, until};
+use crate::shim::{Writers, nothing_written_under};
+use crate::support::{Running, Store, code, group, hold, runs, text, until};
 
 #[test]
 fn skip_exits_with_0_and_silently_if_the_key_is_held() {
@@ -128,4 +129,76 @@ fn a_run_acquires_again_after_a_loss() {
     assert!(late > early);
     running.close_stdin();
     assert_eq!(running.code(), 9);
+}
+
+#[test]
+fn once_per_keeps_the_key_after_a_success_and_not_after_a_failure() {
+    let store = Store::new();
+    assert_eq!(store.code("run --once-per 1h k -- false"), 1);
+    assert!(!store.is_held("k"));
+    assert_eq!(store.code("run --once-per 1h k -- true"), 0);
+    let record = store.records("k").remove(0);
+    assert_eq!(record["kept"], true);
+    assert!(record["remaining_us"].as_u64().unwrap() > 3_500_000_000, "{record}");
+    assert_eq!(store.code("run -n k -- true"), 1);
+    assert_eq!(store.code("run --skip --once-per 1h k -- false"), 0);
+    assert_eq!(store.code("break k"), 0);
+    // What a signal ended did not succeed.
+    assert_eq!(code(&store.script("--once-per 1h k", "kill -9 $$").output().unwrap()), 137);
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn once_per_is_refused_at_once_where_the_key_cannot_be_kept_so_long() {
+    let store = Store::new();
+    let url = ["a", "b", "c"].map(|name| format!("node=sqlite:{}", store.file(name).display()));
+    let url = format!("quorum:?{}", url.join("&"));
+    let mut command = store.command("run --once-per 1h k -- touch ran");
+    let refused = command.env("LEASEHOLD_STORE", url).output().unwrap();
+    assert_eq!(code(&refused), 64);
+    assert!(text(&refused.stderr).contains("at most 1m"), "{}", text(&refused.stderr));
+    assert!(!store.file("ran").exists());
+}
+
+#[test]
+fn supersede_ends_the_holder_and_starts_when_it_must_have_ended() {
+    let store = Store::new();
+    let first = Writers::start(&store, "--ttl 3s");
+    let line = "--json -v --supersede --ttl 30s k";
+    let second = Running::start(store.script(line, "wc -c < written; sleep 0.3"));
+    assert_eq!(second.event("superseded")["holder"]["pid"], first.running.pid().as_raw());
+    nothing_written_under(&store, second);
+    assert!(first.all_dead());
+    assert_eq!(first.running.event("lost")["reason"], "evicted");
+}
+
+#[test]
+fn supersede_now_does_not_wait_and_is_the_only_way_for_a_lease_without_an_end() {
+    let store = Store::new();
+    let first = hold(&store, "--ttl never k");
+    let refused = store.output("run --supersede k -- true");
+    assert_eq!(code(&refused), 64);
+    assert!(text(&refused.stderr).contains("--supersede=now"), "{}", text(&refused.stderr));
+    assert_eq!(store.records("k")[0]["pid"], first.pid().as_raw(), "it is not broken");
+    assert_eq!(store.code("run --supersede=now k -- true"), 0);
+    assert_eq!(first.code(), 123);
+    assert_eq!(store.code("run --supersede k -- true"), 0, "a free key needs no break");
+}
+
+/// A kill that is due long after the end of the lease does not put off the one for it.
+#[test]
+fn a_lease_that_ends_before_the_kill_after_a_signal_ends_the_command() {
+    let store = Store::new();
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let running =
+        Running::start(store.script("--json -vv --ttl 3s --kill-after-signal 1h k", script));
+    let command = group(&running.event("started")).to_string();
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGTERM);
+    running.event("forwarded");
+    running.renewed_now();
+    running.signal(Signal::SIGSTOP);
+    until("dead", || !runs(&command));
+    running.signal(Signal::SIGCONT);
+    assert_eq!(running.code(), 123);
 }

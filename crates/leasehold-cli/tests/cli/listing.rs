@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{Running, Store, code, hold, leasehold, text, until};
+use crate::support::{Running, Store, code, group, hold, leasehold, runs, text, until};
 use crate::terminal::Shell;
 use serde_json::Value;
 
@@ -310,4 +310,19 @@ fn a_list_that_is_watched_shows_each_change() {
     let records: Value = serde_json::from_str(&watching.line()).unwrap();
     assert_eq!(records[0]["key"], "k");
     assert_eq!(holder.code(), 0);
+}
+
+/// The holder cannot learn of the break: its `leasehold` is stopped.
+#[test]
+fn a_break_that_waits_returns_when_the_command_is_dead() {
+    let store = Store::new();
+    let holder = hold(&store, "--ttl 3s k");
+    let command = group(&holder.event("started")).to_string();
+    holder.signal(nix::sys::signal::Signal::SIGSTOP);
+    let broken = store.output("break k --wait");
+    assert_eq!(code(&broken), 0);
+    assert!(!runs(&command));
+    holder.signal(nix::sys::signal::Signal::SIGCONT);
+    assert_eq!(holder.code(), 123);
+    assert_eq!(store.code("break k --wait"), 3, "at once");
 }

@@ -52,3 +52,23 @@ async fn a_failure_is_an_error_and_it_can_be_repeated() {
     locks.release(&lease, secs(0)).await.unwrap();
     assert!(store.is_free("k").await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_can_keep_the_keys_for_a_time_that_is_known_only_then() {
+    let store = Flaky::new();
+    let guard = store.locks().lock("k").ttl(secs(60)).await.unwrap();
+    let released = guard.release_keeping(secs(600)).await.unwrap();
+    assert!(matches!(released.outcome, ReleaseOutcome::Kept(_)), "{released:?}");
+    assert!(store.records("k").await[0].remaining() > Remaining::For(secs(500)));
+
+    // The longer of both.
+    let guard = store.locks().lock("other").min_hold(secs(60)).await.unwrap();
+    guard.release_keeping(secs(5)).await.unwrap();
+    assert!(store.records("other").await[0].remaining() > Remaining::For(secs(50)));
+
+    let store = Flaky::that_can(|can| can.keep = false);
+    let guard = store.locks().lock("k").ttl(secs(60)).await.unwrap();
+    let error = guard.release_keeping(secs(5)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    store.until_free("k").await;
+}
