@@ -26,7 +26,7 @@ async fn its_keys_stay_taken_for_as_long_as_requested() {
 
     let store = Flaky::that_can(|can| can.keep = false);
     let lease = store.locks().lock("k").ttl(secs(60)).await.unwrap().detach();
-    let error = store.others().release(&lease, secs(5)).await.unwrap_err();
+    let error = store.locks().release(&lease, secs(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(!store.is_free("k").await);
 }
@@ -45,7 +45,7 @@ async fn a_lease_that_a_guard_here_holds_is_not_released() {
 async fn a_failure_is_an_error_and_it_can_be_repeated() {
     let store = Flaky::new();
     let lease = store.locks().lock("k").ttl(secs(60)).await.unwrap().detach();
-    let locks = store.others();
+    let locks = store.locks();
     store.on_release([Fault::LostRequest]);
     locks.release(&lease, secs(0)).await.unwrap_err();
     assert!(!store.is_free("k").await);
