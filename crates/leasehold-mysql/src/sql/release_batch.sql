@@ -11,6 +11,8 @@ whole: BEGIN
     -- If all are held and in time, as most are, nothing is read before. MySQL would wait for a row that is locked.
     /*M!100600
     SET n = {now};
+    -- No counter is higher, unless a token was raised or the clock stepped back.
+    SET highest = LEAST(COALESCE(p_highest, n), 4503599627370496);
     SAVEPOINT nothing_deleted;
     BEGIN
         DECLARE CONTINUE HANDLER FOR 1205 BEGIN
@@ -22,12 +24,12 @@ whole: BEGIN
         DELETE lease
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
             k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', o BIGINT PATH '$[2]')) AS w
-        {joins_released} AND lease.counter <= LEAST(p_highest, 4503599627370496) AND (lease.expires IS NULL OR lease.expires > n);
+        {joins_released} AND lease.counter <= highest AND (lease.expires IS NULL OR lease.expires > n);
         SET gone = ROW_COUNT();
     END;
     -- A wait for the table may have lasted.
     IF gone = JSON_LENGTH(p_wanted) AND {now} < n + 1000000 THEN
-        CALL {schema}.leasehold_pass(p_highest, 0);
+        CALL {schema}.leasehold_pass(highest, 0);
         SELECT NULL AS o_key, 'releases' AS o_all, FALSE AS o_late;
         LEAVE whole;
     END IF;
