@@ -6,7 +6,6 @@ mod schedule;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result, WaitReport};
 use tokio::sync::watch;
 
@@ -23,16 +22,6 @@ pub(crate) struct Plan {
     pub(crate) sought: Sought,
     /// How long the keys stay taken after a success.
     pub(crate) once_per: Option<Duration>,
-    pub(crate) supersede: Option<Supersede>,
-}
-
-/// When a command starts whose lock another one held until it was broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Supersede {
-    /// When the other one must have ended
-    Ended,
-    /// At once
-    Now,
 }
 
 /// What to acquire before the command runs.

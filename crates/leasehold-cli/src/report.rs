@@ -7,14 +7,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::inspect::{NodeReport, Record, Unreadable};
+use leasehold::inspect::{NodeReport, Unreadable};
 use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining, WaitReport};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, describe, kind_name, no_thread};
-use crate::holder::{Holding, NotFree};
+use crate::holder::NotFree;
 use crate::nodes::Nodes;
 use crate::record::{RecordJson, micros};
 
@@ -64,10 +64,6 @@ pub(crate) enum Event<'a> {
     /// The lock is held, and the command is not run.
     Skipped {
         failure: &'a Failure,
-    },
-    /// The lease that held the lock was broken for this run.
-    Superseded {
-        holder: &'a Record,
     },
     /// The environment has a variable of our prefix that means nothing.
     UnknownVariable {
@@ -151,7 +147,6 @@ impl Event<'_> {
             Self::Waiting { on_terminal: true, .. } => Level::Problems,
             Self::Asking { .. }
             | Self::Skipped { .. }
-            | Self::Superseded { .. }
             | Self::Waiting { .. }
             | Self::Interrupted { .. }
             | Self::Acquired { .. }
@@ -187,7 +182,6 @@ impl Event<'_> {
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
             Self::Skipped { .. } => "skipped",
-            Self::Superseded { .. } => "superseded",
             Self::UnknownVariable { .. } => "unknown_variable",
             Self::Interrupted { .. } => "interrupted",
             Self::Started { .. } => "started",
@@ -236,9 +230,6 @@ impl fmt::Display for Event<'_> {
                 Nodes(nodes).fmt(f)
             }
             Self::Skipped { failure } => write!(f, "skipped: {failure}"),
-            Self::Superseded { holder } => {
-                write!(f, "superseded: {:?} was {}", holder.key, Holding::of(holder))
-            }
             Self::UnknownVariable { name } => {
                 write!(f, "the environment variable {name} is unknown, and has no effect")
             }
@@ -373,9 +364,6 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("kind", &kind)?;
             }
             Self::Skipped { failure } => entries_of_wait(failure, &mut map)?,
-            Self::Superseded { holder } => {
-                map.serialize_entry("holder", &RecordJson::from(*holder))?;
-            }
             Self::UnknownVariable { name } => map.serialize_entry("name", name)?,
             Self::Failed { failure } => {
                 map.serialize_entry("kind", failure.kind())?;

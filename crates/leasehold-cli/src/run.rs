@@ -17,9 +17,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::backoff::{Backoff as _, Exponential};
-use leasehold::inspect::{EvictRequest, EvictTarget, Filter, Reason};
 use leasehold::store::{Clock as _, SystemClock};
-use leasehold::{Error, Key, Locker, Wait, WaitCause, WaitReport};
+use leasehold::{Error, Locker, Wait, WaitCause, WaitReport};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
@@ -28,9 +27,8 @@ pub(crate) use signals::{SignalMask, Signals, survive_file_size_limit};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::folder;
-use crate::plan::{Held, Plan, Supersede};
+use crate::plan::{Held, Plan};
 use crate::process::proc_is_mounted;
-use crate::record::{leases, longest_term};
 use crate::report::{Event, Level, Reporter};
 use crate::store::Choice;
 use command::Program;
@@ -93,8 +91,8 @@ pub(crate) async fn run(
     exit
 }
 
-/// Acquires what the plan seeks, for a caller who keeps it. Without a failure it may return an exit code alone: the wait was
-/// interrupted, or the lock is held and `--skip` is given.
+/// Acquires what the plan seeks, for a caller who keeps it. Without a failure it may return an exit code alone: that of the signal
+/// which ended the wait.
 pub(crate) async fn acquire(
     mut plan: Plan,
     store: &Choice,
@@ -103,15 +101,27 @@ pub(crate) async fn acquire(
     let mut signals = Signals::listen().map_err(unexpected)?;
     let keys = plan.keys.clone();
     let mut messages = WaitMessages::new(&keys, reporter);
+    let store = &store.resolved()?;
     let locker = match opened(&mut plan, store, &mut signals, &mut messages, reporter).await? {
         Ok(locker) => locker,
         Err(exit) => return Ok(Err(exit)),
     };
-    Ok(match seek(&plan, reporter, &locker, &mut signals, messages).await? {
-        Sought::Found(held) => Ok((locker, held)),
-        Sought::Skipped => Err(Exit::SUCCESS),
-        Sought::Interrupted(signal) => Err(interrupted(signal, reporter)),
-    })
+    let sought = seek(&plan, reporter, &locker, &mut signals, messages).await;
+    if let Ok(Sought::Found(held)) = sought {
+        return Ok(Ok((locker, held)));
+    }
+    // What an interrupted wait was granted is released in the background.
+    tokio::select! {
+        biased;
+        closed = locker.close(CLOSE_LIMIT) => if let Err(error) = closed {
+            reporter.report(&Event::ReleaseFailed { error: &error });
+        },
+        signal = signals.next_ending() => reporter.report(&Event::Interrupted { signal }),
+    }
+    Ok(Err(match sought? {
+        Sought::Interrupted(signal) => interrupted(signal, reporter),
+        Sought::Found(_) | Sought::Skipped => Exit::NOT_ACQUIRED,
+    }))
 }
 
 /// Opens the store for the plan, unless a signal ends that.
@@ -174,26 +184,25 @@ async fn seek_and_run(
     signals: &mut Signals,
     mut messages: WaitMessages<'_>,
 ) -> Result<Exit, Failure> {
-    let starts_at = match job.plan.supersede {
-        Some(when) => break_all(locker, &job.plan.keys, when, job.reporter).await?,
-        None => Duration::ZERO,
-    };
+    let mut was_lost = false;
     loop {
-        let held = match seek(job.plan, job.reporter, locker, signals, messages).await? {
+        let sought = seek(job.plan, job.reporter, locker, signals, messages).await;
+        // A run whose command was ended for a loss has not been skipped.
+        let sought = sought.map_err(|failure| match was_lost && failure.is_refusal() {
+            true => failure.with_exit(Exit::LOST),
+            false => failure,
+        });
+        let held = match sought? {
             Sought::Found(held) => held,
+            Sought::Skipped if was_lost => return Ok(Exit::LOST),
             Sought::Skipped => return Ok(Exit::SUCCESS),
             Sought::Interrupted(signal) => return Ok(interrupted(signal, job.reporter)),
         };
         messages = WaitMessages::new(&job.plan.keys, job.reporter);
-        let clock = SystemClock::new();
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Ok(interrupted(signal, job.reporter)),
-            () = clock.sleep_until(starts_at) => {}
-        }
         match job.run(held, signals).await? {
             End::Exited(exit) => return Ok(exit),
             End::Lost if job.plan.hold.again => {
+                was_lost = true;
                 // Others come first, and a command that loses again and again is not started all the time.
                 let aside = job.plan.hold.ttl().min(LONGEST_ASIDE);
                 tokio::select! {
@@ -225,41 +234,6 @@ fn keeps(locker: &Locker, keep: Duration) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// Ends the leases that hold the keys; returns when the last of their holders must have ended, at once for `Now`. A key that is only
-/// kept stays so.
-async fn break_all(
-    locker: &Locker,
-    keys: &[Key],
-    when: Supersede,
-    reporter: &Reporter,
-) -> Result<Duration, Failure> {
-    let found = locker.list(Filter::default().with_keys(keys.iter().cloned())).await?;
-    let holders = leases(found.records.into_iter().filter(|record| !record.kept).collect());
-    let terms = holders.iter().map(longest_term);
-    let longest = match when {
-        Supersede::Now => Some(Duration::ZERO),
-        Supersede::Ended => terms
-            .collect::<Option<Vec<_>>>()
-            .map(|terms| terms.into_iter().max().unwrap_or_default()),
-    };
-    let Some(longest) = longest else {
-        return Err(Failure::usage(
-            "the lease to supersede has no end, so nobody knows when its holder has ended; give --supersede=now",
-        ));
-    };
-    let reason = Reason::new("superseded by another run").map_err(leasehold::Error::from)?;
-    let mut is_broken = false;
-    for holder in &holders {
-        let request = EvictRequest::exactly(vec![EvictTarget::of(holder)], Some(reason.clone()));
-        if !locker.evict(&request).await?.removed.is_empty() {
-            is_broken = true;
-            reporter.report(&Event::Superseded { holder });
-        }
-    }
-    let now = SystemClock::new().now();
-    Ok(if is_broken { now.saturating_add(longest) } else { now })
 }
 
 /// How a wait ended.

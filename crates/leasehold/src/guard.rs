@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Error, Feature, FencingToken, Filter, Lease, LostReason, NodeReports, ReleaseOutcome,
-    Remaining, RenewOutcome, Result,
+    Remaining, RenewOutcome, Result, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -242,14 +242,18 @@ impl Guard {
     /// longer.
     ///
     /// # Errors
-    /// `Unsupported`, and the lease is released at once, if `keep` is not zero and the store cannot keep keys taken; else as
-    /// [`release`](Guard::release).
+    /// `Unsupported` or `InvalidInput`, and the lease is released at once in the background, if the store cannot keep keys taken, or
+    /// not for so long; else as [`release`](Guard::release).
     ///
     /// # Cancel safety
     /// A release that was begun is completed in the background.
     pub async fn release_keeping(mut self, keep: Duration) -> Result<ReleaseReport> {
-        if !keep.is_zero() && !self.keeper().can.keep {
-            return Err(self.keeper().can.lacks(Feature::Keep));
+        if !keep.is_zero() {
+            let can = &self.keeper().can;
+            if !can.keep {
+                return Err(can.lacks(Feature::Keep));
+            }
+            can.admit(&Ttl::new(keep.max(can.min_term).max(Ttl::MIN))?)?;
         }
         let ended = self.end(keep).await;
         self.is_over = true;

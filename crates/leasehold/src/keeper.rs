@@ -238,9 +238,12 @@ impl Keeper {
 
     /// The error for a request that was not answered in time.
     pub(crate) fn unanswered(&self, operation: &'static str, limit: Duration) -> Error {
-        // A limit may be what was left of a longer one.
+        // It may be what was left of a longer one.
         let millis = limit.saturating_add(HALF).as_millis();
-        let limit = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        let limit = match u64::try_from(millis) {
+            Ok(millis @ 1..) => Duration::from_millis(millis),
+            _ => limit,
+        };
         let message = format!("the store did not answer within {limit:?}");
         Error::unavailable(Effect::Unknown, message).with_context(self.can.name, operation)
     }

@@ -50,7 +50,6 @@ impl ElectArgs {
             hold: self.hold.checked(environment)?,
             sought: Sought::Leadership { name: self.name, candidate_name: self.candidate_name },
             once_per: None,
-            supersede: None,
         })
     }
 }

@@ -110,14 +110,13 @@ impl HoldArgs {
     pub(super) fn without_command(
         wait: WaitArgs,
         ttl: Option<Ttl>,
-        lock_delay: Option<Duration>,
         comment: Option<String>,
     ) -> Self {
         Self {
             wait,
             ttl,
             max_hold: None,
-            lock_delay,
+            lock_delay: None,
             comment,
             kill_after: None,
             kill_after_signal: None,
@@ -141,7 +140,7 @@ impl HoldArgs {
             given.map_or_else(|| environment.option(name, values::positive_duration), some)
         };
         let max_hold = positive(self.max_hold, of_command, "MAX_HOLD")?;
-        let lock_delay = positive(self.lock_delay, environment, "LOCK_DELAY")?;
+        let lock_delay = positive(self.lock_delay, of_command, "LOCK_DELAY")?;
         let kill_after = self
             .kill_after
             .map_or_else(|| of_command.option("KILL_AFTER", values::duration), some)?;

@@ -9,6 +9,7 @@ use leasehold::{Key, Ttl};
 use super::environment::Environment;
 use super::hold::{HoldArgs, LEASE, WaitArgs};
 use super::values;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::{Plan, Sought};
 
@@ -45,10 +46,6 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "DUR", value_parser = values::ttl, help_heading = LEASE)]
     ttl: Option<Ttl>,
 
-    /// After a loss, keep the lock taken in the store for this much longer [default: 0s]
-    #[arg(long, value_name = "DUR", value_parser = values::positive_duration, help_heading = LEASE)]
-    lock_delay: Option<Duration>,
-
     /// A comment for people, shown by `leasehold list`
     #[arg(long, value_name = "TEXT", help_heading = LEASE)]
     comment: Option<String>,
@@ -60,21 +57,25 @@ pub(crate) struct AcquireArgs {
 impl AcquireArgs {
     /// Checks the options against each other.
     pub(crate) fn plan(self, environment: &Environment) -> Result<Plan, Failure> {
-        let Self { keys, shared, permits, ttl, lock_delay, comment, wait, .. } = self;
+        let Self { keys, shared, permits, ttl, comment, wait, .. } = self;
         let mut seen = Vec::new();
         for key in keys {
             if !seen.contains(&key) {
                 seen.push(key);
             }
         }
-        let hold =
-            HoldArgs::without_command(wait, ttl, lock_delay, comment).checked(environment)?;
+        let hold = HoldArgs::without_command(wait, ttl, comment).checked(environment)?;
+        if hold.skip || hold.conflict == Some(Exit::SUCCESS) {
+            return Err(Failure::usage(
+                "a script takes exit code 0 of acquire for a lock that it has; --skip and the code 0 for a conflict are not \
+                 allowed",
+            ));
+        }
         Ok(Plan {
             keys: seen,
             hold,
             sought: Sought::Lock { shared, permits, min_hold: None },
             once_per: None,
-            supersede: None,
         })
     }
 }
@@ -94,7 +95,7 @@ pub(crate) struct RenewArgs {
 
 /// Release a lease.
 ///
-/// The exit code is 123 if it was not held any more.
+/// Then removes FILE. The exit code is 123 if it was not held any more.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -7,10 +7,10 @@ use leasehold::Key;
 
 use super::environment::Environment;
 use super::help::long_help;
-use super::hold::{HoldArgs, LEASE, WAITING};
+use super::hold::{HoldArgs, LEASE};
 use super::values;
 use crate::failure::Failure;
-use crate::plan::{Plan, Sought, Supersede};
+use crate::plan::{Plan, Sought};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,13 +59,8 @@ pub(crate) struct RunArgs {
 
     /// After a success, keep the lock taken for this long from the end of the command, so that no other run begins; a
     /// failure frees it at once
-    #[arg(long, value_name = "DUR", value_parser = values::positive_duration, help_heading = LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = values::positive_duration, conflicts_with_all = ["shared", "permits"], help_heading = LEASE)]
     once_per: Option<Duration>,
-
-    /// End the lease of whoever holds the lock, and run the command when its holder must have ended; `now` does not wait
-    /// for that: then only a resource that compares tokens is protected
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "ended", help_heading = WAITING)]
-    supersede: Option<Supersede>,
 
     #[command(flatten)]
     hold: HoldArgs,
@@ -89,7 +84,6 @@ impl RunArgs {
                 min_hold: self.min_hold,
             },
             once_per: self.once_per,
-            supersede: self.supersede,
         })
     }
 }
@@ -176,7 +170,7 @@ mod tests {
             ("-n -w 1s k -- c", "cannot be used with"),
             ("-q -v k -- c", "cannot be used with"),
             ("--once-per 0s k -- c", "longer than zero"),
-            ("--supersede=later k -- c", "possible values: ended, now"),
+            ("--once-per 1h -s k -- c", "cannot be used with"),
             ("-n --skip k -- c", "cannot be used with"),
             ("--skip -E 3 k -- c", "cannot be used with"),
             ("-c exit k -- c", "cannot be used with"),

@@ -57,6 +57,11 @@ pub(crate) async fn end_by_force(
         if is_terminal && !yes && !found.is_empty() && !is_wanted(&found)? {
             return Ok(None);
         }
+        if wait && found.iter().any(|record| !record.kept && longest_term(record).is_none()) {
+            return Err(Failure::usage(
+                "a lease without an end is among them, so nobody knows when its holder has ended; break it without --wait",
+            ));
+        }
         let mut removed: Vec<Record> = Vec::new();
         for batch in found.chunks(BATCH) {
             let targets = batch.iter().map(EvictTarget::of).collect();
@@ -71,7 +76,7 @@ pub(crate) async fn end_by_force(
         let broken_at = SystemClock::new().now();
         show(&mut keys, &removed, json)?;
         if wait {
-            wait_for_ends(&removed, broken_at).await?;
+            wait_for_ends(&removed, broken_at).await;
         }
         Ok(Some(removed.is_empty()))
     };
@@ -110,19 +115,10 @@ fn show(keys: &mut Vec<Key>, removed: &[Record], json: bool) -> Result<(), Failu
 }
 
 /// Waits until the terms are over that the leases had when they were broken.
-async fn wait_for_ends(removed: &[Record], broken_at: Duration) -> Result<(), Failure> {
-    let mut longest = Duration::ZERO;
-    for record in removed.iter().filter(|record| !record.kept) {
-        let term = longest_term(record).ok_or_else(|| {
-            Failure::lost(format!(
-                "the lease on {:?} is broken, but it had no end: nobody knows when its holder has ended",
-                record.key
-            ))
-        })?;
-        longest = longest.max(term);
-    }
+async fn wait_for_ends(removed: &[Record], broken_at: Duration) {
+    let broken = removed.iter().filter(|record| !record.kept);
+    let longest = broken.filter_map(longest_term).max().unwrap_or_default();
     SystemClock::new().sleep_until(broken_at.saturating_add(longest)).await;
-    Ok(())
 }
 
 /// Asks whether these leases must end.
@@ -157,6 +153,7 @@ impl fmt::Display for RunsOn<'_> {
             let next = (left.saturating_add(since) / 3).saturating_sub(since);
             write!(f, ", within about {}", duration(next.min(left)))?;
         }
-        write!(f, ", and for up to {} if it cannot reach the store", duration(left))
+        let longest = longest_term(record).unwrap_or(left);
+        write!(f, ", and for up to {} if it cannot reach the store", duration(longest))
     }
 }

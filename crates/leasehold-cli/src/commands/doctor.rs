@@ -48,6 +48,7 @@ struct Node {
 /// Examines the store; the exit code states whether there are hazards.
 pub(crate) async fn doctor(store: &Choice, json: bool) -> Result<Exit, Failure> {
     let from = store.origin();
+    let store = &store.resolved()?;
     let (url, node_urls) = store.urls()?;
     let examine = async |locks: &Locker| {
         let health = locks.check().await?;

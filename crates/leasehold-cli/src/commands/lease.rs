@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::backoff::{Backoff as _, Exponential};
+use leasehold::inspect::Note;
 use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Error, Lease, Locker, ReleaseOutcome, Remaining, WaitCause, WaitReport};
 use nix::unistd::getppid;
@@ -47,9 +48,10 @@ pub(crate) async fn acquire(
     }
     let mut plan = args.plan(environment)?;
     let caller = getppid();
-    plan.hold.pid = u32::try_from(caller.as_raw()).ok();
+    plan.hold.pid = u32::try_from(caller.as_raw()).ok().filter(|pid| *pid > 0);
     let name = std::fs::read_to_string(format!("/proc/{caller}/comm"));
-    plan.hold.program = name.ok().map(|name| name.trim_end().to_owned());
+    let name = name.ok().map(|name| name.trim_end().to_owned());
+    plan.hold.program = name.filter(|name| Note::default().with_program(name).is_ok());
     let (locker, held) = match run::acquire(plan, store, reporter).await? {
         Ok(acquired) => acquired,
         Err(exit) => return Ok(exit),
@@ -90,6 +92,9 @@ fn give(lease: &Lease, file: Option<&Path>) -> Result<(), Failure> {
     let written = created.write(true).create_new(true).mode(0o600).open(file);
     let written = written.and_then(|mut file| writeln!(file, "{json}"));
     written.map_err(|error| {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            drop(std::fs::remove_file(file));
+        }
         Failure::of_system(&format!("the lease cannot be written to {}", file.display()), &error)
     })
 }
@@ -112,7 +117,12 @@ pub(crate) async fn renew(args: RenewArgs, store: &Choice, json: bool) -> Result
 pub(crate) async fn release(args: ReleaseArgs, store: &Choice) -> Result<Exit, Failure> {
     let lease = read(&args.file)?;
     let release = async |locks: &Locker| Ok(locks.release(&lease, Duration::ZERO).await?.outcome);
-    match on(store.open_existing(), release).await? {
+    let outcome = on(store.open_existing(), release).await?;
+    if !matches!(outcome, ReleaseOutcome::Failed(_)) && args.file.as_os_str() != "-" {
+        // It describes nothing any more. One that stays is refused the next time.
+        drop(std::fs::remove_file(&args.file));
+    }
+    match outcome {
         ReleaseOutcome::Released | ReleaseOutcome::Kept(_) => Ok(Exit::SUCCESS),
         ReleaseOutcome::Expired => Err(Failure::lost("the term of the lease was over")),
         ReleaseOutcome::NotHeld => Err(Failure::lost("the store does not have the lease")),

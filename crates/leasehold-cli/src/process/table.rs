@@ -34,6 +34,11 @@ impl Process {
     }
 }
 
+/// True if the first thread of the process has ended, or the process is gone.
+pub(crate) fn is_dead(pid: Pid) -> bool {
+    Process::read(pid).is_ok_and(|process| process.is_none_or(|process| !process.runs))
+}
+
 /// False if processes cannot be read because `/proc` is not mounted.
 ///
 /// # Errors

@@ -2,20 +2,21 @@
 
 use std::io;
 use std::process::Child;
+use std::thread;
 use std::time::Duration;
 
 use leasehold::store::{Clock as _, SystemClock};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::unistd::{getpgid, getppid};
+use nix::unistd::{Pid, getpgid, getppid};
 
 use super::launcher::{Launched, launch};
 use super::wakeups::Wakeups;
 use crate::plan::OnLost;
-use crate::process::Assignment;
 use crate::process::family::{Descendants, adopt_orphans, reap_all_but};
 use crate::process::group::{Group, LeaderState};
 use crate::process::link::{Link, Notice, Order, Received};
 use crate::process::terminal::Terminal;
+use crate::process::{Assignment, is_dead};
 
 /// How often to look at processes that must end: no event reports that a group is empty.
 const POLL: Duration = Duration::from_millis(20);
@@ -38,6 +39,7 @@ pub(super) struct Watcher {
     /// The command must be dead by this instant, unless an order names a later one first.
     deadline: Duration,
     owner: Owner,
+    leasehold: Pid,
     /// A signal that was passed on asked the command to end.
     asked: bool,
     leader_ended: bool,
@@ -124,6 +126,7 @@ impl Watcher {
             kill_after_signal: assignment.kill_after_signal,
             deadline,
             owner: Owner::Lives,
+            leasehold: assignment.pipes.owner,
             asked: false,
             leader_ended: false,
             forced: false,
@@ -302,9 +305,17 @@ impl Watcher {
 
     /// Finds out whether `leasehold` has died, perhaps just before the command ended. Orders have no effect any more.
     fn look_for_owner(&mut self) {
+        let until = now().saturating_add(MOMENT);
         while self.owner == Owner::Lives {
             match self.link.orders() {
-                Received::Orders(orders) if orders.is_empty() => return,
+                Received::Orders(orders) if orders.is_empty() => {
+                    // The pipe closes with its last thread; the first may be dead some time before, and others be the parent.
+                    let is_dying = getppid() != self.leasehold || is_dead(self.leasehold);
+                    if !is_dying || now() >= until {
+                        return;
+                    }
+                    thread::yield_now();
+                }
                 Received::Orders(_) => {}
                 Received::Closed => self.owner = Owner::Dead,
                 Received::Garbled => self.owner = Owner::Garbled,

@@ -4,7 +4,6 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::shim::{Writers, nothing_written_under};
 use crate::support::{Running, Store, code, group, hold, runs, text, until};
 
 #[test]
@@ -29,7 +28,7 @@ fn a_quiet_run_tells_losses_and_failures_and_no_refusal() {
     let store = Store::new();
     let holder = Running::start(store.script("--json -q k", "echo held; cat"));
     assert_eq!(holder.line(), "held");
-    for line in ["run -n -q k -- true", "run -w 10ms -q k -- true", "-q run -n k -- true"] {
+    for line in ["run -n -q k -- true", "run -w 1s -q k -- true", "-q run -n k -- true"] {
         let refused = store.output(line);
         assert_ne!(code(&refused), 0, "{line}");
         assert_eq!(text(&refused.stderr), "", "{line}");
@@ -161,28 +160,20 @@ fn once_per_is_refused_at_once_where_the_key_cannot_be_kept_so_long() {
 }
 
 #[test]
-fn supersede_ends_the_holder_and_starts_when_it_must_have_ended() {
+fn a_run_that_finds_the_key_held_after_a_loss_reports_the_loss() {
     let store = Store::new();
-    let first = Writers::start(&store, "--ttl 3s");
-    let line = "--json -v --supersede --ttl 30s k";
-    let second = Running::start(store.script(line, "wc -c < written; sleep 0.3"));
-    assert_eq!(second.event("superseded")["holder"]["pid"], first.running.pid().as_raw());
-    nothing_written_under(&store, second);
-    assert!(first.all_dead());
-    assert_eq!(first.running.event("lost")["reason"], "evicted");
-}
-
-#[test]
-fn supersede_now_does_not_wait_and_is_the_only_way_for_a_lease_without_an_end() {
-    let store = Store::new();
-    let first = hold(&store, "--ttl never k");
-    let refused = store.output("run --supersede k -- true");
-    assert_eq!(code(&refused), 64);
-    assert!(text(&refused.stderr).contains("--supersede=now"), "{}", text(&refused.stderr));
-    assert_eq!(store.records("k")[0]["pid"], first.pid().as_raw(), "it is not broken");
-    assert_eq!(store.code("run --supersede=now k -- true"), 0);
-    assert_eq!(first.code(), 123);
-    assert_eq!(store.code("run --supersede k -- true"), 0, "a free key needs no break");
+    for option in ["--skip", "-n", "-n -E 75"] {
+        let line = format!("--json -v --ttl 9s --again {option} k");
+        let running = Running::start(store.script(&line, "echo on; cat"));
+        assert_eq!(running.line(), "on");
+        // Before the run that has lost tries again, which lets others come first.
+        let waits = Running::start(store.script("--json -v k", "echo held; cat"));
+        waits.event("waiting");
+        assert_eq!(store.code("break k"), 0);
+        assert_eq!(waits.line(), "held");
+        assert_eq!(running.code(), 123, "{option}");
+        assert_eq!(waits.code(), 0);
+    }
 }
 
 /// A kill that is due long after the end of the lease does not put off the one for it.

@@ -42,8 +42,10 @@ fn left_by_a_kill(options: &str) -> Option<serde_json::Value> {
     let mut holder = hold(&store, &format!("--ttl 1h {options} k"));
     let shim = shim_of(group(&holder.event("started")));
     holder.signal(Signal::SIGKILL);
-    until("dead", || !runs(&holder.pid().to_string()));
-    holder.close_stdin();
+    if options.contains("--on-lost") {
+        until("dead", || !runs(&holder.pid().to_string()));
+        holder.close_stdin();
+    }
     until("over", || !runs(&shim.to_string()));
     store.records("k").pop()
 }

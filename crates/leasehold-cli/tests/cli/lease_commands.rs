@@ -35,7 +35,12 @@ pub(crate) fn a_lease_goes_from_process_to_process(command: impl Fn(&str) -> Com
     waiting.event("waiting");
     assert_eq!(exit(on_file("release")), 0);
     assert_eq!(waiting.code(), 0);
+    assert!(!file.exists());
+    assert_eq!(exit(on_file("acquire --ttl 50s a -o")), 0, "the same file again");
+    let lease = std::fs::read(&file).unwrap();
+    assert_eq!(exit(command("break a")), 0);
     for verb in ["held", "renew", "release"] {
+        std::fs::write(&file, &lease).unwrap();
         assert_eq!(exit(on_file(verb)), 123, "{verb}");
     }
     assert_eq!(exit(command("run -n a -- true")), 0);
@@ -56,7 +61,7 @@ fn acquire_prints_the_lease_for_a_script() {
     command.args(["-c", script]).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
     let output = command.env("LEASEHOLD_STORE", store.url()).output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("held: 4m 59s left"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("held: 4m "), "{}", text(&output.stdout));
     assert!(!store.is_held("k"));
 }
 
@@ -84,6 +89,35 @@ fn what_cannot_be_handed_over_is_not_held() {
     let (reader, writer) = nix::unistd::pipe().unwrap();
     drop(reader);
     assert_eq!(code(&store.command("acquire k").stdout(writer).output().unwrap()), 70);
+    assert!(!store.is_held("k"));
+}
+
+/// A script takes 0 for a lock that it has.
+#[test]
+fn acquire_never_exits_with_0_without_the_lock() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    for (line, expected) in
+        [("-n", 1), ("-w 0.01", 124), ("-n -E 75", 75), ("-n -E 0", 64), ("--skip", 64)]
+    {
+        assert_eq!(store.code(&format!("acquire k {line}")), expected, "{line}");
+    }
+    let mut command = store.command("acquire k -n");
+    let output = command.env("LEASEHOLD_CONFLICT_EXIT_CODE", "0").output().unwrap();
+    assert_eq!(code(&output), 64);
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn a_signal_ends_the_wait_of_acquire_and_nothing_stays_held() {
+    let store = Store::new();
+    assert_eq!(store.code("init"), 0);
+    let others = store.lock_out();
+    let waiting = Running::start(store.command("acquire k --ttl never --json -v"));
+    waiting.event("asking");
+    waiting.signal(nix::sys::signal::Signal::SIGTERM);
+    drop(others);
+    assert_eq!(waiting.code(), 143);
     assert!(!store.is_held("k"));
 }
 

@@ -42,6 +42,7 @@ impl Trial {
             command.args(["prlimit", &format!("--{}={limit}:{limit}", self.option)]);
         }
         command.arg(&self.binary).args(line.split_ascii_whitespace()).stdin(Stdio::null());
+        crate::support::without_settings(&mut command);
         command.env("LEASEHOLD_STORE", self.store.url()).env("TMPDIR", self.store.file(""));
         command.current_dir(self.store.file(""));
         if let Some(user) = self.user {

@@ -325,4 +325,8 @@ fn a_break_that_waits_returns_when_the_command_is_dead() {
     holder.signal(nix::sys::signal::Signal::SIGCONT);
     assert_eq!(holder.code(), 123);
     assert_eq!(store.code("break k --wait"), 3, "at once");
+    let holder = hold(&store, "--ttl never k");
+    assert_eq!(store.code("break k --wait"), 64);
+    assert!(store.is_held("k"), "it is not broken");
+    assert_eq!(holder.code(), 0);
 }

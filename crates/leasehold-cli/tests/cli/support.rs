@@ -135,12 +135,17 @@ pub(crate) fn leasehold(line: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_leasehold")]);
     command.args(line.split_ascii_whitespace());
+    without_settings(&mut command);
+    command
+}
+
+/// Removes the variables of this process that set something.
+pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"LEASEHOLD_") {
             command.env_remove(name);
         }
     }
-    command
 }
 
 /// A running command: its stdout by lines, its events from stderr.

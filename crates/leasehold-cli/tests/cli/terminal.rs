@@ -47,11 +47,7 @@ impl Shell {
             "--noediting",
             "-i",
         ]);
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"LEASEHOLD_") {
-                command.env_remove(name);
-            }
-        }
+        crate::support::without_settings(&mut command);
         command.env("LEASEHOLD_STORE", store.url()).env("PS1", "$ ").env("HISTFILE", "");
         command.env("TMPDIR", store.file("")).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
         command.stdin(pty.slave.try_clone().unwrap());
