@@ -174,8 +174,10 @@ fn a_script_locks_itself() {
     let script = store.file("self.sh");
     let body = "#!/bin/sh\n[ \"$LEASEHOLD_KEY\" = self ] || exec $LEASEHOLD run -n self -- \"$0\" \"$@\"\n\
                 $LEASEHOLD status self > /dev/null && echo \"held, with $1\"\n";
-    std::fs::write(&script, body).unwrap();
-    crate::support::set_mode(&script, 0o700);
+    // By another process: what this one has open for writing, another test's child may have open too.
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\""]).arg(&script).arg(body);
+    assert!(writer.status().unwrap().success());
     let mut command = Command::new(&script);
     command.arg("an argument").env("LEASEHOLD_STORE", store.url());
     command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
