@@ -17,7 +17,7 @@ pub(crate) use assignment::Assignment;
 pub(crate) use family::Descendants;
 pub(crate) use group::Group;
 pub(crate) use link::{Notice, Order};
-pub(crate) use table::{is_dead, is_orphaned, proc_is_mounted};
+pub(crate) use table::{is_dying, is_orphaned, proc_is_mounted};
 
 /// The name, as `argv[0]`, under which `leasehold` starts itself again as a shim. Killing every process called
 /// `leasehold` does not kill it.

@@ -31,18 +31,18 @@ use std::time::Duration;
 
 use leasehold::store::{Clock as _, SystemClock};
 use nix::sys::prctl;
-use nix::unistd::{Pid, getppid};
 
 use crate::folder::Folder;
 use crate::plan::OnLost;
 use crate::process::family::is_alone;
-use crate::process::{Assignment, SHIM, cause};
+use crate::process::link::{Pipes, path_of};
+use crate::process::{Assignment, SHIM, cause, is_dying};
 use crate::store::LEASE_FILE_VARIABLE;
 use estate::Estate;
 use watcher::Watcher;
 
-/// How long a process may take to die.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How long a process may take to die on a busy machine.
+const LONGEST_DEATH: Duration = Duration::from_secs(10);
 
 /// True if this process was started as a shim.
 pub(crate) fn is_this_process() -> bool {
@@ -67,7 +67,7 @@ pub(crate) fn main() -> ExitCode {
         && let Some(until) = match &ended {
             Ok(Some(left)) => *left,
             // No command has started.
-            _ => is_dead(assignment.pipes.owner)
+            _ => is_dead(assignment.pipes)
                 .then(|| SystemClock::new().now().saturating_add(estate.longest())),
         }
         && is_alone()
@@ -77,13 +77,13 @@ pub(crate) fn main() -> ExitCode {
     ended.map_or_else(|error| cause::exit_code(&error), |_| ExitCode::SUCCESS)
 }
 
-/// Whether the `leasehold` that started this process is dead: as long as it lives, it is the parent. A process that dies closes
-/// its files a moment before its children have another parent.
-fn is_dead(leasehold: Pid) -> bool {
+/// Whether the `leasehold` that started this process is dead. One that dies closes its files some time before that shows.
+fn is_dead(leasehold: Pipes) -> bool {
     let clock = SystemClock::new();
-    let until = clock.now().saturating_add(MOMENT);
-    while getppid() == leasehold && clock.now() < until {
+    let until = clock.now().saturating_add(LONGEST_DEATH);
+    let file = path_of(leasehold.owner, leasehold.orders);
+    while !is_dying(leasehold.owner) && file.symlink_metadata().is_err() && clock.now() < until {
         thread::yield_now();
     }
-    getppid() != leasehold
+    is_dying(leasehold.owner)
 }

@@ -118,8 +118,10 @@ pub(crate) async fn release(args: ReleaseArgs, store: &Choice) -> Result<Exit, F
     let lease = read(&args.file)?;
     let release = async |locks: &Locker| Ok(locks.release(&lease, Duration::ZERO).await?.outcome);
     let outcome = on(store.open_existing(), release).await?;
-    if !matches!(outcome, ReleaseOutcome::Failed(_)) && args.file.as_os_str() != "-" {
-        // It describes nothing any more. One that stays is refused the next time.
+    let is_answered = !matches!(outcome, ReleaseOutcome::Failed(_));
+    // A pipe or a link, such as /dev/stdin, is not the caller's to lose.
+    if is_answered && args.file.symlink_metadata().is_ok_and(|file| file.is_file()) {
+        // It describes nothing any more. One that stays keeps `acquire` from writing another.
         drop(std::fs::remove_file(&args.file));
     }
     match outcome {

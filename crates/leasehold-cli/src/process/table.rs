@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 
 use crate::failure::is_for_want_of_resources;
 
@@ -34,9 +34,11 @@ impl Process {
     }
 }
 
-/// True if the first thread of the process has ended, or the process is gone.
-pub(crate) fn is_dead(pid: Pid) -> bool {
-    Process::read(pid).is_ok_and(|process| process.is_none_or(|process| !process.runs))
+/// True if the process that started this one is dead, or about to be: another one is the parent, or its first thread has
+/// ended, which happens some time before the last one closes its files.
+pub(crate) fn is_dying(parent: Pid) -> bool {
+    let has_ended = |process: Option<Process>| process.is_none_or(|process| !process.runs);
+    getppid() != parent || Process::read(parent).is_ok_and(has_ended)
 }
 
 /// False if processes cannot be read because `/proc` is not mounted.

@@ -33,8 +33,8 @@ pub(super) struct Estate {
 }
 
 impl Estate {
-    /// Reads it from the runtime folder, before the command could change what is there; `None` if only `leasehold` itself can
-    /// use the store.
+    /// Reads it from the runtime folder, before the command could change what is there; `None` if it is not all there, as where
+    /// only `leasehold` itself can use the store.
     pub(super) fn read(folder: &Path, assignment: &Assignment) -> Option<Self> {
         let read = |name| std::fs::read_to_string(folder.join(name)).ok();
         Some(Self {

@@ -16,13 +16,16 @@ use crate::process::family::{Descendants, adopt_orphans, reap_all_but};
 use crate::process::group::{Group, LeaderState};
 use crate::process::link::{Link, Notice, Order, Received};
 use crate::process::terminal::Terminal;
-use crate::process::{Assignment, is_dead};
+use crate::process::{Assignment, is_dying};
 
 /// How often to look at processes that must end: no event reports that a group is empty.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a process that a command has left, such as a daemon that it has just started, has to leave the group.
 const MOMENT: Duration = Duration::from_millis(200);
+
+/// How long a process takes at most from the end of its first thread to that of its last.
+const DYING: Duration = Duration::from_millis(200);
 
 /// Watches the command, and the orders of `leasehold`, until nothing of the command is left.
 #[derive(Debug)]
@@ -305,13 +308,11 @@ impl Watcher {
 
     /// Finds out whether `leasehold` has died, perhaps just before the command ended. Orders have no effect any more.
     fn look_for_owner(&mut self) {
-        let until = now().saturating_add(MOMENT);
+        let until = now().saturating_add(DYING);
         while self.owner == Owner::Lives {
             match self.link.orders() {
                 Received::Orders(orders) if orders.is_empty() => {
-                    // The pipe closes with its last thread; the first may be dead some time before, and others be the parent.
-                    let is_dying = getppid() != self.leasehold || is_dead(self.leasehold);
-                    if !is_dying || now() >= until {
+                    if !is_dying(self.leasehold) || now() >= until {
                         return;
                     }
                     thread::yield_now();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 
 use crate::shim::{Writers, nothing_written_under, second};
 use crate::support::{Running, Store, group, hold, is_stopped, now, pause, runs, shim_of, until};
@@ -81,6 +81,9 @@ fn a_daemon_keeps_the_lock() {
         let left = holder.line();
         let command = group(&holder.event("started"));
         let shim = shim_of(command);
+        let left = Pid::from_raw(left.parse().unwrap());
+        // Until then it is a part of the command.
+        until("a daemon", || !daemon || getpgid(Some(left)) == Ok(left));
         kill(shim, Signal::SIGSTOP).unwrap();
         until("stopped", || is_stopped(&shim.to_string()));
         holder.close_stdin();
@@ -91,7 +94,7 @@ fn a_daemon_keeps_the_lock() {
         until("over", || !runs(&shim.to_string()));
         assert_eq!(store.is_held("k"), daemon);
         if daemon {
-            kill(Pid::from_raw(left.parse().unwrap()), Signal::SIGKILL).unwrap();
+            kill(left, Signal::SIGKILL).unwrap();
         }
     }
 }

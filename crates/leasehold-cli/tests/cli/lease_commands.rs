@@ -52,6 +52,23 @@ fn on_sqlite() {
     a_lease_goes_from_process_to_process(|line| store.command(line));
 }
 
+/// A link stays, as `/dev/stdin` is one.
+#[test]
+fn release_removes_a_file_and_nothing_else() {
+    let store = Store::new();
+    for linked in [false, true] {
+        let (file, link) = (store.file("a.lease"), store.file("link"));
+        let mut command = store.command("acquire k -o");
+        assert_eq!(code(&command.arg(&file).output().unwrap()), 0);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut command = store.command("release");
+        command.arg(if linked { &link } else { &file });
+        assert_eq!(code(&command.output().unwrap()), 0);
+        assert_eq!(file.exists(), linked);
+        std::fs::remove_file(&link).unwrap();
+    }
+}
+
 #[test]
 fn acquire_prints_the_lease_for_a_script() {
     let store = Store::new();
