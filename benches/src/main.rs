@@ -1,9 +1,10 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`,
+//! Run it with `cargo xtask bench`, `cargo xtask bench command`, `local`, `redis`, `redlock`, `sqlite`, `mariadb`, `postgres`,
 //! `mongodb` or `spanner`; and any of them on a slow disk with `cargo xtask bench slow-disk …`.
 //! Figures are comparable within one run only: quote them as ratios.
 
+mod command;
 mod handover;
 mod local;
 mod measure;
@@ -33,6 +34,7 @@ async fn main() -> Result<()> {
             uncontended::run().await?;
             handover::run().await
         }
+        ["command"] => command::run().await,
         ["local", ref parts @ ..] => local::run(parts).await,
         ["redis", ref parts @ ..] => redis::run(parts).await,
         ["mariadb", ref parts @ ..] => sql::mariadb(parts).await,
@@ -47,7 +49,7 @@ async fn main() -> Result<()> {
         ["child", "mongodb", url] => mongodb::child(url).await,
         ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
-            "give nothing for the embedded stores; slow-disk and then any of the following for a disk that takes 2 ms longer to sync; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, drain, waiting, renewal or holders for a part of it; \
+            "give nothing for the embedded stores; command; slow-disk and then any of the following for a disk that takes 2 ms longer to sync; local, with pairs, handover, memory or sweep for a part of it; redis, with pairs, fresh, processor, handover, drain, waiting, renewal or holders for a part of it; \
              redlock; sqlite, with pairs, fresh, keys or processes for a part of it; mariadb or postgres, with pairs, fresh, keys, processor, peers, handover (postgres), renewal, \
              purge or size for a part of it; spanner, with pairs, fresh, free, succession or claims for a part of it; or mongodb, with pairs, fresh, processor, standalone, three, refusal, handover, waiting, renewal, keys, \
              stall, holders or size for a part of it",

@@ -216,6 +216,6 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
 }
 
 /// Converts a failure of the test tools.
-fn failed(failure: leasehold_conformance::Failure) -> Error {
+pub(crate) fn failed(failure: leasehold_conformance::Failure) -> Error {
     Error::unexpected(format!("a server of the benchmark failed ({failure})"))
 }

@@ -32,5 +32,6 @@ benchmarks! {
     postgres ["postgres"];
     mariadb ["mariadb"];
     local ["local"];
+    command ["command"];
     embedded [];
 }

@@ -161,6 +161,8 @@ fn docs() -> Outcome {
 }
 
 fn bench(arguments: &[String]) -> Outcome {
+    // The program that some of them measure.
+    run(cargo(&["build", "--release", "--package", "leasehold-cli"]))?;
     let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
     program.args(arguments);
     run(program)
@@ -170,6 +172,7 @@ fn bench(arguments: &[String]) -> Outcome {
 /// nothing.
 fn smoke() -> Outcome {
     let path = stores::path(&stores::provide())?;
+    run(cargo(&["build", "--workspace", "--all-features", "--bin", "leasehold"]))?;
     let mut tests = cargo(&["test", "--workspace", "--all-features", "--test", "smoke"]);
     tests.args(["--", "--ignored", "--test-threads", "3"]).env("PATH", path);
     run(tests)

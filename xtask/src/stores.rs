@@ -117,6 +117,14 @@ pub(crate) const STORES: &[Store] = &[
     },
 ];
 
+/// What reads the completions and the manual pages of the command.
+const READERS: Programs = Programs {
+    binaries: &["fish", "man", "zsh"],
+    places: &[],
+    source: Source::Packages(&["fish", "man-db", "zsh"]),
+    probe: "--version",
+};
+
 /// `cargo xtask servers`. What cannot be installed is only named.
 pub(crate) fn servers() -> Outcome {
     let can_install = |name: &&str| {
@@ -152,6 +160,7 @@ pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
     let rows: Vec<_> =
         provided.iter().map(|(store, got)| [(*store).to_owned(), got.to_string()]).collect();
     table::print(["store", "server"], &rows);
+    println!("shells and man: {}", READERS.provide(&mut machine));
     provided
 }
 

@@ -21,7 +21,7 @@ use leasehold::{Key, LeaseId};
 pub(crate) use elect::ElectArgs;
 pub(crate) use environment::Environment;
 pub(crate) use filter::{FilterArgs, KeyArgs};
-pub(crate) use lease::{AcquireArgs, HeldArgs, ReleaseArgs, RenewArgs, WaitForArgs};
+pub(crate) use lease::{AcquireArgs, AdoptArgs, HeldArgs, ReleaseArgs, RenewArgs, WaitForArgs};
 pub(crate) use run::RunArgs;
 
 use self::help::{long_help, stores};
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Elect(Box<ElectArgs>),
     /// Acquire a lock and leave it held
     Acquire(Box<AcquireArgs>),
+    /// Run a command under a lease that `acquire` left held
+    Adopt(AdoptArgs),
     /// Renew a lease
     Renew(RenewArgs),
     /// Release a lease
@@ -88,6 +90,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Show the holders of keys
     Status(StatusArgs),
+    /// Show who holds keys, with all that is known of the holders
+    Why(WhyArgs),
     /// Show the leader of an election
     Leader(LeaderArgs),
     /// End the leases on keys by force
@@ -144,6 +148,21 @@ pub(crate) struct StatusArgs {
     /// On a terminal, show every column in full
     #[arg(long)]
     pub(crate) wide: bool,
+}
+
+/// Show who holds keys, with all that is known of the holders.
+///
+/// Says whether the holder's process runs if it is on this machine. The exit code is 0 if one of the keys is held, and 3 if
+/// none is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold why report:monthly
+  leasehold why report:monthly --json | jq -r '.holders[].process'")]
+pub(crate) struct WhyArgs {
+    /// The keys
+    #[arg(required = true, value_name = "KEY", value_parser = values::key())]
+    pub(crate) keys: Vec<Key>,
 }
 
 /// Show the leader of an election.

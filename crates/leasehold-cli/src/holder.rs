@@ -8,7 +8,7 @@ use leasehold::{Key, Remaining};
 
 use crate::record::duration;
 
-/// A record as the end of a sentence: "held by …", or "kept after the end of …". The times are this machine's, computed from what the
+/// A record as the end of a sentence: "held by …", or "kept after the lease of …". The times are this machine's, computed from what the
 /// store's clock states of the lease.
 #[derive(Debug)]
 pub(crate) struct Holding<'a> {
@@ -28,11 +28,7 @@ impl fmt::Display for Holding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { record, now } = *self;
         if record.kept {
-            write!(
-                f,
-                "kept after the end of {} (--min-hold, --once-per or --lock-delay)",
-                Holder(record)
-            )?;
+            write!(f, "kept after the lease of {} ({KEEPERS})", Holder(record))?;
         } else {
             write!(f, "held by {}", Holder(record))?;
         }
@@ -55,6 +51,9 @@ impl fmt::Display for Holding<'_> {
         }
     }
 }
+
+/// The options of `run` that keep a key after a lease.
+const KEEPERS: &str = "--min-hold, --once-per, --lock-delay or --supersede";
 
 /// Program, process and host, or what else identifies the holder.
 #[derive(Debug)]
@@ -148,7 +147,7 @@ mod tests {
         record.kept = true;
         assert_eq!(
             text(&record),
-            "kept after the end of ./backup.sh, pid 812 on db-3 (--min-hold, --once-per or --lock-delay), \
+            "kept after the lease of ./backup.sh, pid 812 on db-3 (--min-hold, --once-per, --lock-delay or --supersede), \
              since 2026-01-02T03:00:02Z (4m 3s), until 2026-01-02T03:04:31Z (26s): nightly"
         );
     }

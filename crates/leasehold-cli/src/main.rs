@@ -3,9 +3,11 @@
 //! - [`args`] parses the command line, purely; [`store`] finds the store.
 //! - [`run`] is the main job: it acquires the lock and runs the command, for `elect` too; its [`shim`] is a
 //!   separate process that ensures that the command does not outlive the lock.
-//! - [`commands`] are the others: acquire, renew, release, held, wait, list,
+//! - [`commands`] are the others: acquire, adopt, renew, release, held, wait, list,
 //!   status, leader, break, purge, init, doctor, completions, man.
+//! - [`eviction`] ends leases by force, for `break` and for `run --supersede`.
 //! - [`folder`] is the directory in which a run keeps files for its command.
+//! - A lease that is [`handed_over`] is a file; [`keepalive`] is a process that renews one.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
 #[cfg(not(unix))]
@@ -16,10 +18,13 @@ compile_error!(
 mod args;
 mod background;
 mod commands;
+mod eviction;
 mod exit;
 mod failure;
 mod folder;
+mod handed_over;
 mod holder;
+mod keepalive;
 mod nodes;
 mod output;
 mod plan;
@@ -55,6 +60,9 @@ fn main() -> ExitCode {
     }
     if shim::launcher::is_this_process() {
         return shim::launcher::main();
+    }
+    if keepalive::is_this_process() {
+        return keepalive::main();
     }
     std::panic::set_hook(Box::new(exit_of_panic));
     match Cli::from_process() {
@@ -93,7 +101,7 @@ fn die_of(death: Death) {
 fn execute(cli: Cli) -> Exit {
     // Before any thread starts: all threads inherit it.
     let mask = match &cli.command {
-        Command::Run(_) | Command::Elect(_) => SignalMask::set().ok(),
+        Command::Run(_) | Command::Elect(_) | Command::Adopt(_) => SignalMask::set().ok(),
         _ => None,
     };
     let reporter = match Reporter::start(cli.level(), cli.json) {
@@ -133,12 +141,16 @@ fn dispatch(cli: Cli, mask: Option<&SignalMask>, reporter: &Reporter) -> Result<
         Command::Acquire(args) => {
             wait_for(commands::acquire(*args, &environment, &store, reporter))
         }
+        Command::Adopt(args) => {
+            wait_for(commands::adopt(args, &environment, &store, mask, reporter))
+        }
         Command::Renew(args) => wait_for(commands::renew(args, &store, json)),
         Command::Release(args) => wait_for(commands::release(args, &store)),
         Command::Held(args) => wait_for(commands::held(args, &store, json)),
         Command::Wait(args) => wait_for(commands::wait(args, &store, reporter)),
         Command::List(args) => wait_for(commands::list(args, &store, json, reporter)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
+        Command::Why(args) => wait_for(commands::why(args, &store, json)),
         Command::Leader(args) => wait_for(commands::leader(args, &store, json, reporter)),
         Command::Break(args) => wait_for(commands::end_by_force(args, &store, json)),
         Command::Purge(args) => wait_for(commands::purge(args, &store, json, reporter)),

@@ -57,6 +57,11 @@ impl Serialize for One<'_> {
     }
 }
 
+/// The nodes that failed.
+pub(crate) fn failures(nodes: &[NodeReport]) -> impl Iterator<Item = &NodeReport> {
+    nodes.iter().filter(|node| error(node).is_some())
+}
+
 fn error(node: &NodeReport) -> Option<String> {
     node.leases
         .iter()

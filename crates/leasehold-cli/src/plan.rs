@@ -6,9 +6,11 @@ mod schedule;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result, WaitReport};
 use tokio::sync::watch;
 
+use crate::handed_over::HandedOver;
 pub(crate) use held::Held;
 pub(crate) use hold::{Hold, OnLost};
 pub(crate) use schedule::Schedule;
@@ -22,13 +24,33 @@ pub(crate) struct Plan {
     pub(crate) sought: Sought,
     /// How long the keys stay taken after a success.
     pub(crate) once_per: Option<Duration>,
+    /// Whether to end the leases of others first.
+    pub(crate) supersede: Option<Supersede>,
+}
+
+/// When to run in the place of a holder whose lease this run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Supersede {
+    /// When its term is over, so that it has ended.
+    AfterTerm,
+    /// At once.
+    Now,
 }
 
 /// What to acquire before the command runs.
 #[derive(Debug)]
 pub(crate) enum Sought {
-    Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
-    Leadership { name: Key, candidate_name: Option<GroupName> },
+    Lock {
+        shared: bool,
+        permits: Option<u32>,
+        min_hold: Option<Duration>,
+    },
+    Leadership {
+        name: Key,
+        candidate_name: Option<GroupName>,
+    },
+    /// A lease that was left held.
+    HandedOver(Box<HandedOver>),
 }
 
 impl Plan {
@@ -36,7 +58,7 @@ impl Plan {
     pub(crate) fn min_hold(&self) -> Duration {
         match self.sought {
             Sought::Lock { min_hold, .. } => min_hold.unwrap_or_default(),
-            Sought::Leadership { .. } => Duration::ZERO,
+            Sought::Leadership { .. } | Sought::HandedOver(_) => Duration::ZERO,
         }
     }
 
@@ -57,6 +79,11 @@ impl Plan {
             Sought::Leadership { name, candidate_name } => {
                 let election = self.election(locker, name, candidate_name.as_ref());
                 election.on_blocked(report_blocked).campaign().await.map(Held::Leadership)
+            }
+            Sought::HandedOver(handed_over) => {
+                let guard = locker.adopt(handed_over.lease.clone()).await?;
+                handed_over.remove();
+                Ok(Held::Lock(guard))
             }
         }
     }

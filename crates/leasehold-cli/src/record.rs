@@ -153,7 +153,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-fn mode(record: &Record) -> &'static str {
+pub(crate) fn mode(record: &Record) -> &'static str {
     if record.mode.is_shared() { "shared" } else { "exclusive" }
 }
 

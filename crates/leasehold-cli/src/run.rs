@@ -10,6 +10,7 @@ mod command;
 mod job;
 mod shim_process;
 mod signals;
+mod supersede;
 mod supervisor;
 mod wait;
 
@@ -23,6 +24,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 pub(crate) use signals::{SignalMask, Signals, survive_file_size_limit};
+pub(crate) use wait::WaitMessages;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,7 +35,7 @@ use crate::report::{Event, Level, Reporter};
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};
-use wait::WaitMessages;
+use supersede::supersede;
 
 /// A wait for a holder that ends sooner is not reported, with `-v`.
 const SOON: Duration = Duration::from_millis(50);
@@ -42,7 +44,7 @@ const SOON: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a candidate that has lost lets others try, unless its term is shorter.
-const LONGEST_ASIDE: Duration = Duration::from_secs(2);
+const LONGEST_ASIDE: Duration = Duration::from_secs(3);
 
 /// The longest pause between two tries to reach the store at the start.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -77,8 +79,12 @@ pub(crate) async fn run(
         keeps(&locker, keep)?;
     }
     let store = url.as_deref();
-    let job = Job { program: &program, plan: &plan, store, mask, reporter };
-    let exit = seek_and_run(&job, &locker, &mut signals, messages).await;
+    let job = Job { program: &program, plan: &plan, locker: &locker, store, mask, reporter };
+    let exit = match superseded(&plan, &locker, &mut signals, reporter).await {
+        Ok(None) => seek_and_run(&job, &mut signals, messages).await,
+        Ok(Some(exit)) => Ok(exit),
+        Err(failure) => Err(failure),
+    };
     // What an interrupted wait was granted is released in the background.
     let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };
     tokio::select! {
@@ -122,6 +128,21 @@ pub(crate) async fn acquire(
         Sought::Interrupted(signal) => interrupted(signal, reporter),
         Sought::Found(_) | Sought::Skipped => Exit::NOT_ACQUIRED,
     }))
+}
+
+/// Ends the leases of others if the plan says so; the exit code if a signal ends that.
+async fn superseded(
+    plan: &Plan,
+    locker: &Locker,
+    signals: &mut Signals,
+    reporter: &Reporter,
+) -> Result<Option<Exit>, Failure> {
+    let Some(when) = plan.supersede else { return Ok(None) };
+    tokio::select! {
+        biased;
+        signal = signals.next_ending() => Ok(Some(interrupted(signal, reporter))),
+        done = supersede(&plan.keys, when, plan.hold.wait, locker, reporter) => done.map(|()| None),
+    }
 }
 
 /// Opens the store for the plan, unless a signal ends that.
@@ -180,13 +201,12 @@ async fn open(
 
 async fn seek_and_run(
     job: &Job<'_>,
-    locker: &Locker,
     signals: &mut Signals,
     mut messages: WaitMessages<'_>,
 ) -> Result<Exit, Failure> {
     let mut was_lost = false;
     loop {
-        let sought = seek(job.plan, job.reporter, locker, signals, messages).await;
+        let sought = seek(job.plan, job.reporter, job.locker, signals, messages).await;
         // A run whose command was ended for a loss has not been skipped.
         let sought = sought.map_err(|failure| match was_lost && failure.is_refusal() {
             true => failure.with_exit(Exit::LOST),

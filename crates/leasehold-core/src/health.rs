@@ -24,6 +24,8 @@ pub struct Health {
     pub quarantine: Duration,
     /// A replica may take over without the last writes.
     pub fails_over: bool,
+    /// The server's software and its version, where it reports them.
+    pub server: Option<String>,
     /// Identifies the server itself rather than its URL, so that one server does not count twice.
     pub identity: Option<String>,
 }
@@ -40,6 +42,7 @@ impl Health {
             durable: false,
             quarantine: Duration::ZERO,
             fails_over: false,
+            server: None,
             identity: None,
         }
     }

@@ -119,6 +119,8 @@ impl Settings {
 
     pub(crate) fn health(&self) -> Health {
         let mut health = Health::new(Level::Fenced);
+        let (major, minor) = (self.version / 10_000, self.version % 10_000);
+        health.server = Some(format!("PostgreSQL {major}.{minor}"));
         health.durable = self.fsync == "on" && self.full_page_writes == "on";
         let lags = self.lags();
         health.fails_over = lags.is_some();

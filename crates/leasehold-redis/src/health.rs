@@ -126,6 +126,7 @@ fn judge(
     }
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(SCHEMA);
+    health.server = Some(software(info));
     health.clock_difference_us = clock;
     health.identity = info.get("run_id").map(|id| format!("redis {id}"));
     match policy {
@@ -159,6 +160,17 @@ fn judge(
 
 pub(crate) fn refused_by(server: &Connections, refused: &redis::ServerError) -> Error {
     error::of_text(server.server(), refused.code(), refused.details().unwrap_or(""))
+}
+
+/// The software and its version. A fork of Redis reports the version that it is compatible with beside its own.
+fn software(info: &Settings) -> String {
+    let version = |name: &str| info.get(&format!("{name}_version")).map_or("", String::as_str);
+    match info.get("server_name").map(String::as_str) {
+        Some(name) if name != "redis" && !version(name).is_empty() => {
+            format!("{name} {}", version(name))
+        }
+        _ => format!("Redis {}", version("redis")),
+    }
 }
 
 /// How far the server's clock is ahead of ours, in microseconds, if it reported it: at least this much, however long

@@ -12,6 +12,7 @@ pub(crate) fn check(database: &Database, limit: Limit, memory: &str) -> Result<H
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(database.version()?.unsigned_abs());
     health.clock_difference_us = Some(0);
+    health.server = Some(format!("SQLite {}", rusqlite::version()));
     let Some(file) = database.file() else {
         // Its leases and its clients end together, so it forgets nothing that a client knows.
         health.durable = true;

@@ -218,7 +218,7 @@ impl Election {
     /// Watches the leader without being a candidate: first the present one, then each change.
     ///
     /// A store that can push is queried when it reports that the name may be free, when the leader's term is over, and
-    /// otherwise every 10 s; another store after the same pauses as a candidate's, at most 1 s apart. Leaders that come
+    /// otherwise every 10 s; another store after pauses that grow from 10 ms to 1 s. Leaders that come
     /// and go between two queries are not seen. While
     /// the store does not answer, the leader is [`Unknown`](LeadershipEvent::Unknown).
     ///

@@ -50,6 +50,7 @@ impl ElectArgs {
             hold: self.hold.checked(environment)?,
             sought: Sought::Leadership { name: self.name, candidate_name: self.candidate_name },
             once_per: None,
+            supersede: None,
         })
     }
 }

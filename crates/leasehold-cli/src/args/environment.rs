@@ -21,6 +21,9 @@ const OPTIONS: [&str; 8] = [
     "CONFLICT_EXIT_CODE",
 ];
 
+/// Those of them that concern the command.
+const OF_COMMAND: [&str; 2] = ["KILL_AFTER", "ON_LOST"];
+
 /// The others that are known: those that name the store, and those of a command under a lock.
 const OTHERS: [&str; 5] = ["STORE", "STORE_FILE", "KEY", "TOKEN", "LEASE_FILE"];
 
@@ -32,6 +35,18 @@ impl Environment {
     /// That of this process.
     pub(crate) fn of_process() -> Self {
         std::env::vars_os().collect()
+    }
+
+    /// What concerns the command alone, and not how its lease is acquired.
+    pub(super) fn of_command(&self) -> Self {
+        let of_command = |(name, _): &(&String, _)| OF_COMMAND.contains(&name.as_str());
+        Self(
+            self.0
+                .iter()
+                .filter(of_command)
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
     }
 
     /// The names that mean nothing, as a mistyped one does.

@@ -23,7 +23,7 @@ pub(super) const COMMAND: &str = "The command";
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// How long to wait for the lock.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct WaitArgs {
     /// Do not wait: exit with 1 at once if the lock is held
     #[arg(short, long, conflicts_with = "wait", help_heading = WAITING)]
@@ -43,6 +43,11 @@ pub(super) struct WaitArgs {
 }
 
 impl WaitArgs {
+    /// That of what need not be waited for.
+    pub(super) fn none() -> Self {
+        Self { nonblock: true, ..Self::default() }
+    }
+
     /// The wait that is requested, else that of the environment.
     fn wait(&self, environment: &Environment) -> Result<Wait, Failure> {
         match self.wait {
@@ -54,6 +59,31 @@ impl WaitArgs {
             }
         }
     }
+}
+
+/// The command, and how it ends.
+#[derive(Debug, Default, Args)]
+pub(super) struct CommandArgs {
+    /// The time between TERM and KILL, less than a third of the TTL
+    /// [default: the smaller of 5s and a sixth of the TTL]
+    #[arg(short, long, value_name = "DUR", value_parser = values::duration, help_heading = COMMAND)]
+    kill_after: Option<Duration>,
+
+    /// Kill the command this long after a TERM, INT or QUIT that was passed on to it [default: never]
+    #[arg(long, value_name = "DUR", value_parser = values::duration, help_heading = COMMAND)]
+    kill_after_signal: Option<Duration>,
+
+    /// What happens to the command when the lease is lost; unless it is ignored, the exit code is 123 [default: kill]
+    #[arg(long, value_name = "ACTION", help_heading = COMMAND)]
+    on_lost: Option<OnLost>,
+
+    /// A line for /bin/sh, in place of COMMAND
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command", help_heading = COMMAND)]
+    shell: Option<OsString>,
+
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 /// How to hold the lock, and the command to run meanwhile.
@@ -79,52 +109,23 @@ pub(super) struct HoldArgs {
     #[arg(long, value_name = "TEXT", help_heading = LEASE)]
     comment: Option<String>,
 
-    /// The time between TERM and KILL, less than a third of the TTL
-    /// [default: the smaller of 5s and a sixth of the TTL]
-    #[arg(short, long, value_name = "DUR", value_parser = values::duration, help_heading = COMMAND)]
-    kill_after: Option<Duration>,
-
-    /// Kill the command this long after a TERM, INT or QUIT that was passed on to it [default: never]
-    #[arg(long, value_name = "DUR", value_parser = values::duration, help_heading = COMMAND)]
-    kill_after_signal: Option<Duration>,
-
-    /// What happens to the command when the lease is lost; unless it is ignored, the exit code is 123 [default: kill]
-    #[arg(long, value_name = "ACTION", help_heading = COMMAND)]
-    on_lost: Option<OnLost>,
-
     /// After a loss, acquire again, and start the command again
     #[arg(long, help_heading = WAITING)]
     again: bool,
 
-    /// A line for /bin/sh, in place of COMMAND
-    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command", help_heading = COMMAND)]
-    shell: Option<OsString>,
-
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    command: CommandArgs,
 }
 
 impl HoldArgs {
-    /// Those of a hold without a command.
-    pub(super) fn without_command(
+    /// Those of a hold that has no other options.
+    pub(super) fn new(
         wait: WaitArgs,
         ttl: Option<Ttl>,
         comment: Option<String>,
+        command: CommandArgs,
     ) -> Self {
-        Self {
-            wait,
-            ttl,
-            max_hold: None,
-            lock_delay: None,
-            comment,
-            kill_after: None,
-            kill_after_signal: None,
-            on_lost: None,
-            again: false,
-            shell: None,
-            command: Vec::new(),
-        }
+        Self { wait, ttl, max_hold: None, lock_delay: None, comment, again: false, command }
     }
 
     /// Checks the options against each other, and takes those that are not given from the environment.
@@ -134,18 +135,18 @@ impl HoldArgs {
         let default = || Ttl::new(DEFAULT_TTL).map_err(leasehold::Error::from);
         let ttl = ttl.map_or_else(default, Ok)?;
         let nothing = Environment::default();
-        let is_of_command = self.shell.is_some() || !self.command.is_empty();
+        let CommandArgs { kill_after, kill_after_signal, on_lost, shell, command } = self.command;
+        let is_of_command = shell.is_some() || !command.is_empty();
         let of_command = if is_of_command { environment } else { &nothing };
         let positive = |given: Option<Duration>, environment: &Environment, name| {
             given.map_or_else(|| environment.option(name, values::positive_duration), some)
         };
         let max_hold = positive(self.max_hold, of_command, "MAX_HOLD")?;
         let lock_delay = positive(self.lock_delay, of_command, "LOCK_DELAY")?;
-        let kill_after = self
-            .kill_after
-            .map_or_else(|| of_command.option("KILL_AFTER", values::duration), some)?;
-        let on_lost = |text: &str| OnLost::from_str(text, false);
-        let on_lost = self.on_lost.map_or_else(|| of_command.option("ON_LOST", on_lost), some)?;
+        let kill_after =
+            kill_after.map_or_else(|| of_command.option("KILL_AFTER", values::duration), some)?;
+        let parse = |text: &str| OnLost::from_str(text, false);
+        let on_lost = on_lost.map_or_else(|| of_command.option("ON_LOST", parse), some)?;
         let code = |text: &str| text.parse().map_err(|_| "it must be a number from 0 to 255");
         let conflict = self
             .wait
@@ -155,9 +156,9 @@ impl HoldArgs {
         let comment = self.comment.map_or_else(|| environment.option("COMMENT", comment), some)?;
         let wait = self.wait.wait(environment)?;
         let schedule = Schedule::new(ttl, max_hold, kill_after)?;
-        let command = match self.shell {
+        let command = match shell {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line],
-            None => self.command,
+            None => command,
         };
         let program = command.first().map(|name| name.to_string_lossy().into_owned());
         Ok(Hold {
@@ -173,7 +174,7 @@ impl HoldArgs {
             ttl,
             is_ttl_given,
             kill_after,
-            kill_after_signal: self.kill_after_signal,
+            kill_after_signal,
             max_hold,
             lock_delay,
             comment,

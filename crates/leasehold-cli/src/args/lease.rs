@@ -7,22 +7,24 @@ use clap::Args;
 use leasehold::{Key, Ttl};
 
 use super::environment::Environment;
-use super::hold::{HoldArgs, LEASE, WaitArgs};
+use super::hold::{CommandArgs, HoldArgs, LEASE, WaitArgs};
 use super::values;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::handed_over::HandedOver;
 use crate::plan::{Plan, Sought};
 
 /// Acquire a lock and leave it held.
 ///
-/// Prints the lease as JSON, or writes it to a file that only this user can read. Nothing renews it: it ends after its
-/// TTL unless `leasehold renew` is called in time. `leasehold release` ends it earlier. Whoever has the lease holds the
+/// Prints the lease as JSON, or writes it to a file that only this user can read. Without --keep-alive nothing renews it:
+/// it ends after its TTL unless `leasehold renew` is called in time. `leasehold release` ends it earlier. Whoever has the lease holds the
 /// lock. The listing shows the process that has called this one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   leasehold acquire --ttl 10m deploy -o deploy.lease && leasehold renew deploy.lease
   lease=$(leasehold acquire --ttl 10m deploy) || exit
+  leasehold acquire --keep-alive $$ deploy -o deploy.lease
   echo \"$lease\" | leasehold release -")]
 pub(crate) struct AcquireArgs {
     /// The keys of the lease
@@ -50,6 +52,10 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "TEXT", help_heading = LEASE)]
     comment: Option<String>,
 
+    /// Leave a process behind that renews the lease until the process PID ends, and releases it then; `$$` is a script
+    #[arg(long, value_name = "PID", help_heading = LEASE)]
+    pub(crate) keep_alive: Option<u32>,
+
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -64,7 +70,8 @@ impl AcquireArgs {
                 seen.push(key);
             }
         }
-        let hold = HoldArgs::without_command(wait, ttl, comment).checked(environment)?;
+        let hold = HoldArgs::new(wait, ttl, comment, CommandArgs::default());
+        let hold = hold.checked(environment)?;
         if hold.skip || hold.conflict == Some(Exit::SUCCESS) {
             return Err(Failure::usage(
                 "a script takes exit code 0 of acquire for a lock that it has; --skip and the code 0 for a conflict are not \
@@ -76,6 +83,44 @@ impl AcquireArgs {
             hold,
             sought: Sought::Lock { shared, permits, min_hold: None },
             once_per: None,
+            supersede: None,
+        })
+    }
+}
+
+/// Run a command under a lease that `leasehold acquire` left held.
+///
+/// Takes the lease over: removes FILE, renews the lease while the command lives, and releases it then. The command runs as
+/// under `leasehold run`. The exit code is 123 if the lease is lost. A lease with --keep-alive stays with that process.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold acquire --ttl 10m deploy -o deploy.lease
+  leasehold adopt deploy.lease -- ./deploy.sh")]
+pub(crate) struct AdoptArgs {
+    /// The file with the lease as JSON; `-` is stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    command: CommandArgs,
+}
+
+impl AdoptArgs {
+    /// Checks the options against each other, and against the lease.
+    pub(crate) fn plan(
+        self,
+        handed_over: HandedOver,
+        environment: &Environment,
+    ) -> Result<Plan, Failure> {
+        let lease = &handed_over.lease;
+        let hold = HoldArgs::new(WaitArgs::none(), Some(lease.ttl), None, self.command);
+        Ok(Plan {
+            keys: lease.claims.keys().cloned().collect(),
+            hold: hold.checked(&environment.of_command())?,
+            sought: Sought::HandedOver(Box::new(handed_over)),
+            once_per: None,
+            supersede: None,
         })
     }
 }

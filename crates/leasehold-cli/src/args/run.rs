@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Key;
+use leasehold::{Key, Wait};
 
 use super::environment::Environment;
 use super::help::long_help;
-use super::hold::{HoldArgs, LEASE};
+use super::hold::{HoldArgs, LEASE, WAITING};
 use super::values;
 use crate::failure::Failure;
-use crate::plan::{Plan, Sought};
+use crate::plan::{Plan, Sought, Supersede};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +62,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DUR", value_parser = values::positive_duration, conflicts_with_all = ["shared", "permits"], help_heading = LEASE)]
     once_per: Option<Duration>,
 
+    /// End the lease that holds the lock, and run as soon as its term is over: until then its holder may run on. With
+    /// `=now` at once, beside it: only the token protects then
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "after-term", conflicts_with_all = ["skip", "shared", "permits"], help_heading = WAITING)]
+    supersede: Option<Supersede>,
+
     #[command(flatten)]
     hold: HoldArgs,
 }
@@ -75,15 +80,22 @@ impl RunArgs {
                 keys.push(key);
             }
         }
+        let hold = self.hold.checked(environment)?;
+        if self.supersede == Some(Supersede::AfterTerm) && hold.wait == Wait::No {
+            return Err(Failure::usage(
+                "--supersede waits until the holder has ended; give --supersede=now, or no --nonblock",
+            ));
+        }
         Ok(Plan {
             keys,
-            hold: self.hold.checked(environment)?,
+            hold,
             sought: Sought::Lock {
                 shared: self.shared,
                 permits: self.permits,
                 min_hold: self.min_hold,
             },
             once_per: self.once_per,
+            supersede: self.supersede,
         })
     }
 }
@@ -92,12 +104,10 @@ impl RunArgs {
 mod tests {
     use std::ffi::OsString;
 
-    use clap::Parser as _;
-    use leasehold::Wait;
-
     use super::*;
     use crate::args::{Cli, Command};
     use crate::plan::OnLost;
+    use clap::Parser as _;
 
     fn plan(line: &str) -> Result<Plan, String> {
         plan_in(&[], line)
@@ -171,6 +181,9 @@ mod tests {
             ("-q -v k -- c", "cannot be used with"),
             ("--once-per 0s k -- c", "longer than zero"),
             ("--once-per 1h -s k -- c", "cannot be used with"),
+            ("--supersede -n k -- c", "--supersede=now"),
+            ("--supersede --skip k -- c", "cannot be used with"),
+            ("--supersede=soon k -- c", "possible values: after-term, now"),
             ("-n --skip k -- c", "cannot be used with"),
             ("--skip -E 3 k -- c", "cannot be used with"),
             ("-c exit k -- c", "cannot be used with"),

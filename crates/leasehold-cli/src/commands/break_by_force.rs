@@ -4,22 +4,20 @@ use std::fmt;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use leasehold::inspect::{EvictRequest, EvictTarget, Filter, ListReply, Record};
+use leasehold::inspect::{Filter, ListReply, Record};
 use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Key, Locker, Remaining};
 use serde::Serialize;
 
 use super::session::on;
 use crate::args::BreakArgs;
+use crate::eviction;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::Holding;
 use crate::output;
 use crate::record::{RecordJson, duration, leases, longest_term};
 use crate::store::Choice;
-
-/// The most leases that one request may name.
-const BATCH: usize = 1_000;
 
 #[derive(Debug, Serialize)]
 struct Broken<'a> {
@@ -62,17 +60,7 @@ pub(crate) async fn end_by_force(
                 "a lease without an end is among them, so nobody knows when its holder has ended; break it without --wait",
             ));
         }
-        let mut removed: Vec<Record> = Vec::new();
-        for batch in found.chunks(BATCH) {
-            let targets = batch.iter().map(EvictTarget::of).collect();
-            let evicted = locks.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
-            // A holder that released meanwhile was not broken.
-            let is_gone = |record: &&Record| {
-                let is_it = |gone: &EvictTarget| gone.key == record.key && gone.id == record.id;
-                evicted.removed.iter().any(is_it)
-            };
-            removed.extend(batch.iter().filter(is_gone).cloned());
-        }
+        let removed = eviction::evict(&found, reason.as_ref(), locks).await?;
         let broken_at = SystemClock::new().now();
         show(&mut keys, &removed, json)?;
         if wait {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::inspect::Health;
 use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Level, Locker};
@@ -23,6 +24,7 @@ struct Diagnosis {
     url: String,
     from: String,
     store: &'static str,
+    server: Option<String>,
     level: String,
     relies_on: &'static str,
     schema: Option<u32>,
@@ -38,11 +40,19 @@ struct Diagnosis {
 struct Node {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     latency_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_difference_us: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+impl Diagnosis {
+    fn is_healthy(&self) -> bool {
+        self.hazards.is_empty() && self.nodes.iter().all(|node| node.error.is_none())
+    }
 }
 
 /// Examines the store; the exit code states whether there are hazards.
@@ -55,15 +65,13 @@ pub(crate) async fn doctor(store: &Choice, json: bool) -> Result<Exit, Failure> 
         Ok((health, latency(locks).await?, locks.capabilities().name))
     };
     let (health, latency, name) = on(store.open_existing(), examine).await?;
-    let mut nodes = Vec::new();
-    for url in node_urls {
-        nodes.push(node(&url).await);
-    }
+    let nodes = join_all(node_urls.iter().map(|url| node(url))).await;
     let diagnosis = Diagnosis {
         url: store::shown(&url),
         from,
         store: name,
         level: level(&health),
+        server: health.server,
         relies_on: relies_on(health.level),
         schema: health.schema,
         latency_us: micros(latency),
@@ -76,24 +84,35 @@ pub(crate) async fn doctor(store: &Choice, json: bool) -> Result<Exit, Failure> 
     } else {
         show(&diagnosis)?;
     }
-    Ok(if diagnosis.hazards.is_empty() { Exit::SUCCESS } else { Exit::HAZARDS })
+    Ok(if diagnosis.is_healthy() { Exit::SUCCESS } else { Exit::HAZARDS })
 }
 
 async fn node(url: &str) -> Node {
     let examined = async {
         let locks = Locker::connect_unchecked(url).await?;
-        let clock_difference_us = locks.check().await?.clock_difference_us;
+        let health = locks.check().await?;
         let latency = latency(&locks).await;
         // What is left ends with this process.
         drop(locks.close(Duration::from_secs(1)).await);
-        Ok::<_, Failure>((latency?, clock_difference_us))
+        Ok::<_, Failure>((latency?, health))
     };
-    let (latency, clock_difference_us, error) = match examined.await {
-        Ok((latency, difference)) => (Some(latency), difference, None),
-        Err(failure) => (None, None, Some(failure.to_string())),
-    };
-    let latency_us = latency.map(micros);
-    Node { url: store::shown(url), latency_us, clock_difference_us, error }
+    let url = store::shown(url);
+    match examined.await {
+        Ok((latency, health)) => Node {
+            url,
+            server: health.server,
+            latency_us: Some(micros(latency)),
+            clock_difference_us: health.clock_difference_us,
+            error: None,
+        },
+        Err(failure) => Node {
+            url,
+            server: None,
+            latency_us: None,
+            clock_difference_us: None,
+            error: Some(failure.to_string()),
+        },
+    }
 }
 
 /// How long the store takes to answer whether a key is held.
@@ -138,6 +157,9 @@ fn relies_on(level: Level) -> &'static str {
 fn show(diagnosis: &Diagnosis) -> Result<(), Failure> {
     let Diagnosis { url, from, store, level, relies_on, .. } = diagnosis;
     output::line(&format!("store:     {store}, {url}, from {from}"))?;
+    if let Some(server) = &diagnosis.server {
+        output::line(&format!("server:    {server}"))?;
+    }
     output::line(&format!("level:     {level}"))?;
     output::line(&format!("           {relies_on}"))?;
     if let Some(schema) = diagnosis.schema {
@@ -153,7 +175,9 @@ fn show(diagnosis: &Diagnosis) -> Result<(), Failure> {
             (None, Some(latency)) => {
                 let clock =
                     node.clock_difference_us.map(|difference| format!("; {}", clock(difference)));
-                format!("{}{}", time(latency), clock.unwrap_or_default())
+                let server = node.server.as_ref().map(|server| format!("; {server}"));
+                let more = [clock, server].into_iter().flatten().collect::<String>();
+                format!("{}{more}", time(latency))
             }
             (None, None) => String::new(),
         };
@@ -162,7 +186,7 @@ fn show(diagnosis: &Diagnosis) -> Result<(), Failure> {
     for hazard in &diagnosis.hazards {
         output::line(&format!("hazard:    {hazard}"))?;
     }
-    if diagnosis.hazards.is_empty() {
+    if diagnosis.is_healthy() {
         output::line("no hazards")?;
     }
     Ok(())

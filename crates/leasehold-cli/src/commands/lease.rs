@@ -1,30 +1,35 @@
-//! A hold without a command: `leasehold acquire`, `renew`, `release`, `held` and `wait`.
+//! A hold without a command: `leasehold acquire`, `adopt`, `renew`, `release`, `held` and `wait`.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::backoff::{Backoff as _, Exponential};
-use leasehold::inspect::Note;
+use leasehold::inspect::{Note, Record};
 use leasehold::store::{Clock as _, SystemClock};
-use leasehold::{Error, Lease, Locker, ReleaseOutcome, Remaining, WaitCause, WaitReport};
+use leasehold::{
+    Error, ErrorKind, Key, Lease, Locker, ReleaseOutcome, Remaining, WaitCause, WaitReport,
+};
 use nix::unistd::getppid;
 use serde::Serialize;
 
 use super::session::on;
-use crate::args::{AcquireArgs, Environment, HeldArgs, ReleaseArgs, RenewArgs, WaitForArgs};
+use crate::args::{
+    AcquireArgs, AdoptArgs, Environment, HeldArgs, ReleaseArgs, RenewArgs, WaitForArgs,
+};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::handed_over::{self, HandedOver};
+use crate::keepalive;
 use crate::output;
+use crate::process::Watched;
 use crate::record::{duration, micros};
 use crate::report::{Event, Reporter};
-use crate::run;
+use crate::run::{self, SignalMask, WaitMessages};
 use crate::store::{Choice, LEASE_FILE_VARIABLE};
 
-/// The longest pause between two looks at a key.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The pauses between two looks at a key: a fifth of the wait until now, but at least, and at most, this.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the connections have to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
@@ -42,13 +47,20 @@ pub(crate) async fn acquire(
     store: &Choice,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
+    let store = &store.resolved()?;
     let file = args.output.take();
     if let Some(file) = file.as_deref().filter(|file| file.exists()) {
         return Err(Failure::usage(format!("the file {} exists already", file.display())));
     }
+    let watched = match args.keep_alive {
+        Some(pid) => Some((watched(pid)?, url_for_others(store)?)),
+        None => None,
+    };
     let mut plan = args.plan(environment)?;
-    let caller = getppid();
-    plan.hold.pid = u32::try_from(caller.as_raw()).ok().filter(|pid| *pid > 0);
+    let pid = watched.as_ref().map(|(watched, _)| watched.pid());
+    let caller = pid.or(u32::try_from(getppid().as_raw()).ok()).filter(|pid| *pid > 0);
+    plan.hold.pid = caller;
+    let caller = caller.unwrap_or_default();
     let name = std::fs::read_to_string(format!("/proc/{caller}/comm"));
     let name = name.ok().map(|name| name.trim_end().to_owned());
     plan.hold.program = name.filter(|name| Note::default().with_program(name).is_ok());
@@ -63,8 +75,11 @@ pub(crate) async fn acquire(
         token: lease.token,
         nodes: &held.guard().nodes(),
     });
-    let given = give(lease, file.as_deref());
-    let given = match given {
+    let kept_alive = match watched {
+        Some((watched, url)) => keepalive::start(lease, url, watched),
+        None => Ok(()),
+    };
+    let given = match kept_alive.and_then(|()| give(lease, file.as_deref())) {
         Ok(()) => {
             held.detach();
             Ok(Exit::SUCCESS)
@@ -79,6 +94,23 @@ pub(crate) async fn acquire(
     given
 }
 
+/// The process until whose end the lease is to be renewed.
+fn watched(pid: u32) -> Result<Watched, Failure> {
+    Watched::find(pid).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::usage(format!("--keep-alive {pid}: there is no such process"))
+        }
+        _ => Failure::of_system(&format!("the process {pid} cannot be watched"), &error),
+    })
+}
+
+/// The URL by which another process finds the store.
+fn url_for_others(store: &Choice) -> Result<String, Failure> {
+    store.shared_url()?.ok_or_else(|| {
+        Failure::usage("--keep-alive needs a store that another process can use; this one is private to its process")
+    })
+}
+
 /// Prints the lease, or writes it to a file that only this user can read.
 fn give(lease: &Lease, file: Option<&Path>) -> Result<(), Failure> {
     let json = serde_json::to_string(lease).expect("a lease is text and numbers");
@@ -88,20 +120,24 @@ fn give(lease: &Lease, file: Option<&Path>) -> Result<(), Failure> {
             false => Err(Failure::unexpected("nobody reads the lease; it was released")),
         };
     };
-    let mut created = OpenOptions::new();
-    let written = created.write(true).create_new(true).mode(0o600).open(file);
-    let written = written.and_then(|mut file| writeln!(file, "{json}"));
-    written.map_err(|error| {
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            drop(std::fs::remove_file(file));
-        }
-        Failure::of_system(&format!("the lease cannot be written to {}", file.display()), &error)
-    })
+    handed_over::write(&json, file)
+}
+
+/// Runs a command under a lease that was left held.
+pub(crate) async fn adopt(
+    args: AdoptArgs,
+    environment: &Environment,
+    store: &Choice,
+    mask: Option<&SignalMask>,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
+    let handed_over = HandedOver::read(&args.file)?;
+    run::run(args.plan(handed_over, environment)?, store, mask, reporter).await
 }
 
 /// Renews a lease once.
 pub(crate) async fn renew(args: RenewArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
-    let lease = read(&args.file)?;
+    let lease = HandedOver::read(&args.file)?.lease;
     let renew = async |locks: &Locker| {
         let guard = locks.adopt(lease).await?;
         let remaining = guard.remaining();
@@ -115,14 +151,12 @@ pub(crate) async fn renew(args: RenewArgs, store: &Choice, json: bool) -> Result
 
 /// Releases a lease.
 pub(crate) async fn release(args: ReleaseArgs, store: &Choice) -> Result<Exit, Failure> {
-    let lease = read(&args.file)?;
-    let release = async |locks: &Locker| Ok(locks.release(&lease, Duration::ZERO).await?.outcome);
+    let handed_over = HandedOver::read(&args.file)?;
+    let lease = &handed_over.lease;
+    let release = async |locks: &Locker| Ok(locks.release(lease, Duration::ZERO).await?.outcome);
     let outcome = on(store.open_existing(), release).await?;
-    let is_answered = !matches!(outcome, ReleaseOutcome::Failed(_));
-    // A pipe or a link, such as /dev/stdin, is not the caller's to lose.
-    if is_answered && args.file.symlink_metadata().is_ok_and(|file| file.is_file()) {
-        // It describes nothing any more. One that stays keeps `acquire` from writing another.
-        drop(std::fs::remove_file(&args.file));
+    if !matches!(outcome, ReleaseOutcome::Failed(_)) {
+        handed_over.remove();
     }
     match outcome {
         ReleaseOutcome::Released | ReleaseOutcome::Kept(_) => Ok(Exit::SUCCESS),
@@ -140,7 +174,7 @@ pub(crate) async fn held(args: HeldArgs, store: &Choice, json: bool) -> Result<E
             "give the file with the lease, or - for stdin; {LEASE_FILE_VARIABLE} is not set, so no lock is held here"
         )));
     };
-    let lease = read(&file)?;
+    let lease = HandedOver::read(&file)?.lease;
     let look = async |locks: &Locker| {
         let mut least: Option<Remaining> = None;
         for key in lease.claims.keys() {
@@ -172,18 +206,6 @@ fn show(remaining: Option<Remaining>, json: bool) -> Result<(), Failure> {
     output::line(&text).map(drop)
 }
 
-/// Reads a lease.
-fn read(file: &Path) -> Result<Lease, Failure> {
-    let mut text = String::new();
-    let is_read = match file.as_os_str() == "-" {
-        true => io::stdin().lock().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(file).map(|read| text = read),
-    };
-    let of_file = |why: String| Failure::usage(format!("the lease {}: {why}", file.display()));
-    is_read.map_err(|error| of_file(format!("it cannot be read: {error}")))?;
-    serde_json::from_str(&text).map_err(|error| of_file(format!("it is no lease: {error}")))
-}
-
 /// Waits until nobody holds the keys.
 pub(crate) async fn wait(
     args: WaitForArgs,
@@ -193,33 +215,43 @@ pub(crate) async fn wait(
     let WaitForArgs { keys, wait } = args;
     let clock = SystemClock::new();
     let begun = clock.now();
+    let mut messages = WaitMessages::new(&keys, reporter);
     let look = async |locks: &Locker| {
-        let mut pauses = Exponential::default();
-        for tries in 0.. {
-            let mut holder = None;
-            for key in &keys {
-                if let Some(record) = locks.status(key).await?.into_iter().next() {
-                    holder = Some(record);
-                    break;
-                }
-            }
-            let Some(holder) = holder else { return Ok(()) };
+        for tries in 1.. {
+            let found = first_holder(locks, &keys).await;
             let waited = clock.now().saturating_sub(begun);
-            let report = WaitReport::new(holder.key.clone(), waited, tries + 1, WaitCause::Held);
-            let report = report.with_holder(Some(Box::new(holder)), false);
-            if tries == 0 {
-                let on_terminal = io::IsTerminal::is_terminal(&io::stderr());
-                reporter.report(&Event::Waiting { keys: &keys, report: &report, on_terminal });
-            }
             let left = wait.map_or(Duration::MAX, |limit| limit.saturating_sub(waited));
-            if left.is_zero() {
-                return Err(Error::timed_out(report).into());
+            match found {
+                Ok(None) => return Ok(()),
+                Ok(Some(holder)) => {
+                    let report =
+                        WaitReport::new(holder.key.clone(), waited, tries, WaitCause::Held);
+                    let report = report.with_holder(Some(Box::new(holder)), false);
+                    messages.blocked(&report);
+                    if left.is_zero() {
+                        return Err(Error::timed_out(report).into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Unavailable && !left.is_zero() => {
+                    messages.failed(&error.into());
+                }
+                Err(error) => return Err(error.into()),
             }
-            let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+            let pause = (waited / 5).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             tokio::time::sleep(pause.min(left)).await;
         }
         Ok(())
     };
     on(store.open_existing(), look).await?;
     Ok(Exit::SUCCESS)
+}
+
+/// A holder of the first key that has one.
+async fn first_holder(locks: &Locker, keys: &[Key]) -> leasehold::Result<Option<Record>> {
+    for key in keys {
+        if let Some(record) = locks.status(key).await?.into_iter().next() {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
 }

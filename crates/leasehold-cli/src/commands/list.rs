@@ -53,10 +53,10 @@ async fn watch_all(
 ) -> Result<(), Failure> {
     let is_screen = !json && io::stdout().is_terminal();
     let mut shown: Option<Vec<(Key, Option<LeaseId>, bool)>> = None;
-    let mut is_told = false;
+    let (mut left_out, mut is_told) = (Vec::new(), false);
     loop {
-        let records = match listed(locks, filter).await {
-            Ok((records, _)) => records,
+        let (records, unreadable) = match listed(locks, filter).await {
+            Ok(listed) => listed,
             Err(error) if error.is_retryable() => {
                 if !std::mem::replace(&mut is_told, true) {
                     reporter.report(&Event::StoreAwaited { failure: &error.into() });
@@ -87,6 +87,11 @@ async fn watch_all(
                 return Ok(());
             }
             shown = Some(now);
+        }
+        let names: Vec<_> = unreadable.iter().map(|one| one.name.clone()).collect();
+        if is_screen || names != left_out {
+            reporter.report_unreadable(unreadable);
+            left_out = names;
         }
         tokio::time::sleep(pause).await;
     }

@@ -17,6 +17,8 @@ pub(super) struct Process {
     session: Pid,
     /// False for a zombie: it no longer runs and only waits for its parent.
     pub(super) runs: bool,
+    /// When it began, in ticks since the start of the machine.
+    pub(super) begun: u64,
 }
 
 impl Process {
@@ -135,6 +137,7 @@ fn parse(stat: &str) -> Option<Process> {
         session: Pid::from_raw(number(3)?),
         // The first thread of a process may have ended while others run.
         runs: !dead || number(17)? > 1,
+        begun: fields.get(19)?.parse().ok()?,
     })
 }
 
@@ -148,7 +151,7 @@ mod tests {
 
     fn stat(pid: i32, state: &str, parent: i32, group: i32, session: i32, threads: i32) -> String {
         format!(
-            "{pid} (a) b (c)) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 1 0"
+            "{pid} (a) b (c)) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 91 0"
         )
     }
 
@@ -162,6 +165,7 @@ mod tests {
         let numbers = [process.pid, process.parent, process.group, process.session];
         assert_eq!(raw(numbers), [7, 3, 5, 2]);
         assert!(process.runs);
+        assert_eq!(process.begun, 91);
         assert_eq!(parse("7 (x"), None);
         assert_eq!(parse("7 (x) S 1"), None);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use leasehold::inspect::{NodeReport, Unreadable};
+use leasehold::inspect::{NodeReport, Record, Unreadable};
 use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining, WaitReport};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::Level;
 use crate::exit::Exit;
 use crate::failure::{Failure, describe, kind_name};
-use crate::holder::NotFree;
+use crate::holder::{Holding, NotFree};
 use crate::nodes::Nodes;
 use crate::record::{RecordJson, micros};
 
@@ -43,6 +43,14 @@ pub(crate) enum Event<'a> {
         lease: &'a LeaseId,
         token: Option<FencingToken>,
         nodes: &'a [NodeReport],
+    },
+    /// Nodes of the quorum failed, and the others granted the lock.
+    Degraded {
+        nodes: &'a [NodeReport],
+    },
+    /// The lease of another holder was ended, so that this run comes next.
+    Superseded {
+        record: &'a Record,
     },
     /// The lock is held, and the command is not run.
     Skipped {
@@ -87,7 +95,9 @@ pub(crate) enum Event<'a> {
         fate: &'static str,
     },
     /// Only the release showed that the lease had been lost before.
-    Overrun,
+    Overrun {
+        reason: &'a LostReason,
+    },
     Killed,
     /// The shim has died, or did not act in time.
     ShimFailed,
@@ -130,6 +140,7 @@ impl Event<'_> {
             Self::Waiting { on_terminal: true, .. } => Level::Problems,
             Self::Asking { .. }
             | Self::Skipped { .. }
+            | Self::Superseded { .. }
             | Self::Waiting { .. }
             | Self::Interrupted { .. }
             | Self::Acquired { .. }
@@ -140,6 +151,7 @@ impl Event<'_> {
             | Self::Released { .. } => Level::Steps,
             Self::Failed { failure } if failure.is_refusal() => Level::Problems,
             Self::StoreAwaited { .. }
+            | Self::Degraded { .. }
             | Self::UnknownVariable { .. }
             | Self::NoLeaseFile { .. }
             | Self::RenewalFailed { .. }
@@ -149,7 +161,7 @@ impl Event<'_> {
             | Self::Unreadable { .. } => Level::Problems,
             Self::Ending { .. }
             | Self::Lost { .. }
-            | Self::Overrun
+            | Self::Overrun { .. }
             | Self::Killed
             | Self::ShimFailed
             | Self::ReleaseFailed { .. }
@@ -165,6 +177,8 @@ impl Event<'_> {
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
             Self::Skipped { .. } => "skipped",
+            Self::Superseded { .. } => "superseded",
+            Self::Degraded { .. } => "degraded",
             Self::UnknownVariable { .. } => "unknown_variable",
             Self::Interrupted { .. } => "interrupted",
             Self::Started { .. } => "started",
@@ -175,7 +189,7 @@ impl Event<'_> {
             Self::Continued => "continued",
             Self::Ending { .. } => "ending",
             Self::Lost { .. } => "lost",
-            Self::Overrun => "overrun",
+            Self::Overrun { .. } => "overrun",
             Self::Killed => "killed",
             Self::ShimFailed => "shim_failed",
             Self::Leftovers => "leftovers",
@@ -213,6 +227,12 @@ impl fmt::Display for Event<'_> {
                 Nodes(nodes).fmt(f)
             }
             Self::Skipped { failure } => write!(f, "skipped: {failure}"),
+            Self::Degraded { nodes } => {
+                write!(f, "the lock is held, but nodes of the quorum fail{}", Nodes(nodes))
+            }
+            Self::Superseded { record } => {
+                write!(f, "ended a lease: {:?} was {}", record.key, Holding::of(record))
+            }
             Self::UnknownVariable { name } => {
                 write!(f, "the environment variable {name} is unknown, and has no effect")
             }
@@ -249,7 +269,9 @@ impl fmt::Display for Event<'_> {
                 }
                 write!(f, "; the command {fate}")
             }
-            Self::Overrun => f.write_str("the lock was lost in the store before the command ended"),
+            Self::Overrun { reason } => {
+                write!(f, "the lock was lost in the store before the command ended: {reason}")
+            }
             Self::Killed => f.write_str("killed processes that did not end by themselves"),
             Self::ShimFailed => f.write_str(
                 "the shim, which runs the command, has died or does not act; killing all its descendants",
@@ -329,6 +351,7 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("reason", reason.name())?;
                 map.serialize_entry("cause", cause)?;
             }
+            Self::Overrun { reason } => map.serialize_entry("reason", reason.name())?,
             Self::Exited { exit } => map.serialize_entry("exit_code", &exit.code())?,
             Self::Released { kept, nodes } => {
                 map.serialize_entry("kept_us", &kept.map(micros))?;
@@ -347,6 +370,10 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("kind", &kind)?;
             }
             Self::Skipped { failure } => entries_of_wait(failure, &mut map)?,
+            Self::Degraded { nodes } => Nodes(nodes).entry(&mut map)?,
+            Self::Superseded { record } => {
+                map.serialize_entry("holder", &RecordJson::from(*record))?;
+            }
             Self::UnknownVariable { name } => map.serialize_entry("name", name)?,
             Self::Failed { failure } => {
                 map.serialize_entry("kind", failure.kind())?;
@@ -356,7 +383,6 @@ impl Serialize for Event<'_> {
             }
             Self::NoLeaseFile { .. }
             | Self::Continued
-            | Self::Overrun
             | Self::Killed
             | Self::ShimFailed
             | Self::Leftovers => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::inspect::NodeReports;
 use leasehold::store::{Clock as _, SystemClock};
-use leasehold::{Guard, ReleaseOutcome};
+use leasehold::{Guard, Lease, Locker, LostReason, ReleaseOutcome};
 use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program, show};
@@ -14,6 +14,7 @@ use super::signals::{SignalMask, Signals};
 use super::supervisor::{Ended, Outcome, Supervisor};
 use crate::exit::Exit;
 use crate::failure::{Failure, is_for_want_of_resources};
+use crate::nodes::failures;
 use crate::plan::{Held, OnLost, Plan};
 use crate::process::family::adopt_orphans;
 use crate::process::{Assignment, Order};
@@ -24,6 +25,7 @@ use crate::report::{Event, Reporter};
 pub(super) struct Job<'a> {
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
+    pub(super) locker: &'a Locker,
     /// The store, for a `leasehold` that the program starts.
     pub(super) store: Option<&'a str>,
     pub(super) mask: Option<&'a SignalMask>,
@@ -49,17 +51,23 @@ impl Job<'_> {
             token: lease.token,
             nodes: &held.guard().nodes(),
         });
+        let nodes = held.guard().nodes();
+        if failures(&nodes).next().is_some() {
+            self.reporter.report(&Event::Degraded { nodes: &nodes });
+        }
         let ended = self.supervise(held.guard(), signals).await;
         let keep = self.plan.once_per.filter(|_| ended.as_ref().is_ok_and(Ended::is_a_success));
-        let held_to_the_end = self.release(held, keep.unwrap_or_default(), signals).await;
+        let overrun = self.release(held, keep.unwrap_or_default(), signals).await;
         let Ended { outcome, doomed, lost, asked, death } = ended?;
-        if !held_to_the_end && !lost {
-            self.reporter.report(&Event::Overrun);
+        if let Some(reason) = &overrun
+            && !lost
+        {
+            self.reporter.report(&Event::Overrun { reason });
         }
         if doomed && !asked {
             return Ok(End::Lost);
         }
-        if doomed || (!held_to_the_end && self.plan.hold.on_lost != OnLost::Ignore) {
+        if doomed || (overrun.is_some() && self.plan.hold.on_lost != OnLost::Ignore) {
             return Ok(End::Exited(Exit::LOST));
         }
         match outcome {
@@ -107,15 +115,21 @@ impl Job<'_> {
         Ok(Supervisor::new(self.plan, self.reporter, guard, signals, shim, deadline).run().await)
     }
 
-    /// Releases the lock; returns false if it turned out to be lost before.
-    async fn release(&self, held: Held, keep: Duration, signals: &mut Signals) -> bool {
+    /// Releases the lock; returns why it was lost if it turns out that it was.
+    async fn release(
+        &self,
+        held: Held,
+        keep: Duration,
+        signals: &mut Signals,
+    ) -> Option<LostReason> {
+        let lease = held.guard().lease().clone();
         let report = tokio::select! {
             biased;
             report = held.release(keep) => report,
             signal = signals.next_ending() => {
                 signals.hurried = true;
                 self.reporter.report(&Event::Interrupted { signal });
-                return true;
+                return None;
             }
         };
         let (outcome, nodes) = match report {
@@ -126,14 +140,29 @@ impl Job<'_> {
         match outcome {
             ReleaseOutcome::Released => released(None),
             ReleaseOutcome::Kept(kept) => released(Some(kept)),
-            ReleaseOutcome::Expired | ReleaseOutcome::NotHeld => return false,
+            ReleaseOutcome::Expired => return Some(LostReason::Expired),
+            ReleaseOutcome::NotHeld => {
+                let why = tokio::select! {
+                    biased;
+                    why = self.why_lost(lease) => why,
+                    _ = signals.next_ending() => LostReason::Gone,
+                };
+                return Some(why);
+            }
             ReleaseOutcome::Failed(error) => {
                 // It has had its time.
                 signals.hurried = true;
                 self.reporter.report(&Event::ReleaseFailed { error: &error });
             }
         }
-        true
+        None
+    }
+
+    /// Why the store does not have the lease: only a renewal is told whether it was ended by force, and for what reason.
+    async fn why_lost(&self, lease: Lease) -> LostReason {
+        let renewed = self.locker.adopt(lease).await;
+        let reason = renewed.err().and_then(|error| error.lost_reason().cloned());
+        reason.unwrap_or(LostReason::Gone)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::report::{Event, Reporter};
 const REPEAT: Duration = Duration::from_secs(60);
 
 /// Reports each cause of a wait at once, again when it or the holder changes, and on a terminal again every minute.
-pub(super) struct WaitMessages<'a> {
+pub(crate) struct WaitMessages<'a> {
     keys: &'a [Key],
     reporter: &'a Reporter,
     clock: SystemClock,
@@ -21,7 +21,7 @@ pub(super) struct WaitMessages<'a> {
 }
 
 impl<'a> WaitMessages<'a> {
-    pub(super) fn new(keys: &'a [Key], reporter: &'a Reporter) -> Self {
+    pub(crate) fn new(keys: &'a [Key], reporter: &'a Reporter) -> Self {
         let repeat = std::io::stderr().is_terminal().then_some(REPEAT);
         Self {
             keys,
@@ -32,7 +32,7 @@ impl<'a> WaitMessages<'a> {
     }
 
     /// A try was not granted.
-    pub(super) fn blocked(&mut self, report: &WaitReport) {
+    pub(crate) fn blocked(&mut self, report: &WaitReport) {
         match &report.cause {
             WaitCause::Held => {
                 let holder = report.holder.as_ref().and_then(|holder| holder.id.as_ref());
@@ -48,7 +48,7 @@ impl<'a> WaitMessages<'a> {
     }
 
     /// The store failed.
-    pub(super) fn failed(&mut self, failure: &Failure) {
+    pub(crate) fn failed(&mut self, failure: &Failure) {
         if self.reported.is_new(&failure.to_string(), self.clock.now()) {
             self.reporter.report(&Event::StoreAwaited { failure });
         }

@@ -44,10 +44,10 @@ fn a_key_that_is_only_kept_is_said_to_be() {
     let store = Store::new();
     assert_eq!(store.code("run --min-hold 1h k -- true"), 0);
     let refused = text(&store.output("run -n k -- true").stderr);
-    let begins = "leasehold: \"k\" is kept after the end of true, pid ";
+    let begins = "leasehold: \"k\" is kept after the lease of true, pid ";
     assert!(
         refused.starts_with(begins)
-            && refused.contains("(--min-hold, --once-per or --lock-delay), "),
+            && refused.contains("(--min-hold, --once-per, --lock-delay or --supersede), "),
         "{refused}"
     );
     assert!(!refused.contains("unless renewed"), "{refused}");

@@ -1,11 +1,13 @@
-//! A hold without a command: `acquire`, `renew`, `release`, `held` and `wait`.
+//! A hold without a command: `acquire`, `adopt`, `renew`, `release`, `held` and `wait`.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Running, Store, code, hold, text};
+use crate::support::{Running, Store, code, hold, now, text, until};
 
 fn json(command: &mut Command) -> Value {
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -44,6 +46,34 @@ pub(crate) fn a_lease_goes_from_process_to_process(command: impl Fn(&str) -> Com
         assert_eq!(exit(on_file(verb)), 123, "{verb}");
     }
     assert_eq!(exit(command("run -n a -- true")), 0);
+
+    assert_eq!(exit(on_file("acquire --ttl 50s a -o")), 0);
+    let script = |script: &str| {
+        let mut adopting = on_file("adopt");
+        adopting.args(["--", "sh", "-c", script]);
+        adopting
+    };
+    let adopting = script("[ \"$LEASEHOLD_KEY\" = a ] && [ ! -e \"$0\" ]; exit 9");
+    assert_eq!(exit(adopting), 9);
+    assert!(!file.exists(), "it is taken over");
+    assert_eq!(exit(command("run -n a -- true")), 0, "it is released");
+    std::fs::write(&file, &lease).unwrap();
+    assert_eq!(exit(script("true")), 123);
+    assert!(file.exists());
+    std::fs::remove_file(&file).unwrap();
+
+    let mut watched = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let line = format!("acquire --ttl 3s --keep-alive {} a -o", watched.id());
+    assert_eq!(exit(on_file(&line)), 0);
+    assert_eq!(json(&mut command("why a --json"))["holders"][0]["pid"], watched.id());
+    // Longer than its TTL.
+    let late = now() + Duration::from_secs(4);
+    until("renewed", || exit(on_file("held")) == 0 && now() > late);
+    watched.kill().unwrap();
+    let ended = now();
+    until("released", || exit(on_file("held")) == 123);
+    assert!(now() - ended < Duration::from_secs(2), "{:?}", now() - ended);
+    watched.wait().unwrap();
 }
 
 #[test]
@@ -67,6 +97,64 @@ fn release_removes_a_file_and_nothing_else() {
         assert_eq!(file.exists(), linked);
         std::fs::remove_file(&link).unwrap();
     }
+}
+
+/// Of a process that has ended, of a store in its own process, and where nobody takes the lease.
+#[test]
+fn what_cannot_be_kept_alive_is_not_held() {
+    let store = Store::new();
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let line = format!("acquire --keep-alive {} k", ended.id());
+    let refused = store.output(&line);
+    assert_eq!(code(&refused), 64);
+    assert!(text(&refused.stderr).contains("no such process"), "{}", text(&refused.stderr));
+    let line = format!("acquire --keep-alive {} k", std::process::id());
+    assert_eq!(store.code(&format!("{line} --store sqlite::memory:")), 64);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(code(&store.command(&line).stdout(full).output().unwrap()), 70);
+    assert!(!store.is_held("k"));
+}
+
+/// The processes that keep leases of this store alive, in `/proc`.
+fn keepers(store: &Store) -> Vec<PathBuf> {
+    let directory = store.database().parent().unwrap().to_string_lossy().into_owned();
+    let is_one = |process: &PathBuf| {
+        let read = |file| std::fs::read(process.join(file)).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&read("environ")).into_owned();
+        read("cmdline").starts_with(b"lh-keep") && environment.contains(&directory)
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_one).collect()
+}
+
+#[test]
+fn release_ends_the_process_that_keeps_a_lease_alive() {
+    let store = Store::new();
+    let file = store.file("a.lease");
+    let line = format!("acquire --ttl 1s --keep-alive {} k -o", std::process::id());
+    assert_eq!(code(&store.command(&line).arg(&file).output().unwrap()), 0);
+    assert_eq!(keepers(&store).len(), 1);
+    assert_eq!(code(&store.command("release").arg(&file).output().unwrap()), 0);
+    assert_eq!(store.code("run -n k -- true"), 0);
+    until("ended", || keepers(&store).is_empty());
+}
+
+/// Neither its arguments nor its environment name the store.
+#[test]
+fn the_process_that_keeps_a_lease_alive_hides_the_store() {
+    let store = Store::with_options("?timeout=7s");
+    let line = format!("acquire --ttl 1s --keep-alive {} k", std::process::id());
+    let lease = json(&mut store.command(&line));
+    let keeper = keepers(&store).remove(0);
+    for file in ["cmdline", "environ"] {
+        let shown = std::fs::read(keeper.join(file)).unwrap();
+        assert!(!String::from_utf8_lossy(&shown).contains("timeout=7s"), "{file}");
+    }
+    let mut release = store.command("release -");
+    release.stdin(Stdio::piped());
+    let mut release = release.spawn().unwrap();
+    serde_json::to_writer(release.stdin.take().unwrap(), &lease).unwrap();
+    assert!(release.wait().unwrap().success());
 }
 
 #[test]

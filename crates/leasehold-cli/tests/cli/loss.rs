@@ -143,10 +143,12 @@ fn a_loss_that_only_the_release_shows() {
     let store = Store::new();
     let mut running = Running::start(store.script("--json -v k", "echo ready; cat"));
     assert_eq!(running.line(), "ready");
-    assert_eq!(store.code("break k"), 0);
+    assert_eq!(store.code("break k --reason maintenance"), 0);
     // Long before the next renewal.
     running.close_stdin();
-    running.event("overrun");
+    let overrun = running.event("overrun");
+    assert_eq!(overrun["reason"], "evicted");
+    assert!(overrun["message"].as_str().unwrap().ends_with(": maintenance"), "{overrun}");
     assert_eq!(running.code(), 123);
 }
 

@@ -4,6 +4,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::lease_commands::a_lease_goes_from_process_to_process;
 use crate::sql::kill_frees;
+use crate::supersede::the_next_run_starts_when_the_old_one_has_ended;
 use crate::support::{Running, Store, code, text, until};
 use leasehold_testkit::redis::{DURABLE, Server};
 use tokio::runtime::Runtime;
@@ -147,6 +148,7 @@ fn a_killed_leasehold_frees_the_key_at_once() {
     for redis in [Redis::one(), Redis::quorum(""), Redis::quorum("&fenced=1")] {
         kill_frees(|line| redis.command(line));
         a_lease_goes_from_process_to_process(|line| redis.command(line));
+        the_next_run_starts_when_the_old_one_has_ended(|line| redis.command(line));
     }
 }
 

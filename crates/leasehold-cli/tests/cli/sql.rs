@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::doctor::a_store_is_examined;
 use crate::lease_commands::a_lease_goes_from_process_to_process;
+use crate::supersede::the_next_run_starts_when_the_old_one_has_ended;
 use crate::support::{Running, Store, code, group, now, runs, text, until};
 use nix::sys::signal::Signal;
 
@@ -111,6 +112,7 @@ pub(crate) fn a_killed_leasehold_frees_the_key_at_once<S: SqlTestServer>() {
     assert_eq!(place.code("init"), 0);
     kill_frees(|line| place.command(line));
     a_lease_goes_from_process_to_process(|line| place.command(line));
+    the_next_run_starts_when_the_old_one_has_ended(|line| place.command(line));
 }
 
 /// Kills a holder whose term is long; the next one starts, and prints how long that took.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Claim, Clock, Error, ErrorKind, Exponential, Key, LeaseId, NodeReports, Random,
-    Record, RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
+    Backoff, Claim, Clock, Error, ErrorKind, Key, LeaseId, NodeReports, Random, Record,
+    RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
 };
 
 use super::attempt::{AttemptOutcome, Times, attempt};
 use super::options::{LockOptions, OnBlocked, Pauses};
-use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
+use super::poll::{LONGEST_PAUSE, pause, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
 use super::spec::LockSpec;
 use super::start::Start;
@@ -59,9 +59,6 @@ struct Waiting<'a> {
     known: QueueState,
     own_backoff: Option<Pauses>,
     on_blocked: Option<OnBlocked>,
-    /// Made at the first pause.
-    /// With its longest pause.
-    usual_backoff: Option<(Duration, Exponential)>,
     tries: u32,
     pauses: u32,
     holder: Option<Box<Record>>,
@@ -106,7 +103,6 @@ impl<'a> Waiting<'a> {
             known: QueueState::default(),
             own_backoff,
             on_blocked,
-            usual_backoff: None,
             tries: 0,
             pauses: 0,
             holder: None,
@@ -422,10 +418,11 @@ impl<'a> Waiting<'a> {
         match &mut self.own_backoff {
             Some(own) => own.next(retry),
             None => {
-                let longest = blocked.poll_within.unwrap_or(LONGEST_PAUSE);
-                let usual = self.usual_backoff.take().filter(|(of, _)| *of == longest);
-                let usual = usual.unwrap_or_else(|| (longest, usual_backoff(longest)));
-                self.usual_backoff.insert(usual).1.next(retry)
+                let waited = self.inner.keeper.clock.now().saturating_sub(self.started);
+                match blocked.poll_within {
+                    Some(longest) => usual_backoff(longest).next(retry),
+                    None => pause(retry, waited),
+                }
             }
         }
     }

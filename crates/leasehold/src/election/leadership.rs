@@ -91,7 +91,7 @@ impl Leadership {
     /// Ends the leadership, so that another candidate can be elected at once, and returns the store's answer; see
     /// [`Guard::release`]. Stop the leader's work first.
     ///
-    /// A spawned candidate then pauses (for the TTL, at most 2 s), so that others are elected if there are any, and
+    /// A spawned candidate then pauses (for the TTL, at most 3 s), so that others are elected if there are any, and
     /// campaigns again; [`Candidate::pause`](crate::Candidate::pause) prevents that.
     ///
     /// # Errors

@@ -13,9 +13,9 @@ use crate::lease::events::Event;
 use crate::registry::Registration;
 use crate::telemetry;
 
-/// The longest pause in which a candidate that resigned, or led for as long as it may, lets others try: twice the
-/// pause of a candidate that the store does not wake.
-const STAND_BACK: Duration = Duration::from_secs(2);
+/// The longest pause in which a candidate that resigned, or led for as long as it may, lets others try: longer than the
+/// longest pause of a candidate that the store does not wake.
+const STAND_BACK: Duration = Duration::from_secs(3);
 
 /// True for a failure of the store that a later campaign may not meet: a rotated password, or a panic.
 fn may_pass(error: &Error) -> bool {

@@ -105,12 +105,14 @@ async fn lost_wake_ups_are_backed_by_a_poll_of_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_notifications_it_polls_with_full_jitter_up_to_a_second() {
-    let store = Flaky::with_push(false);
-    let _other = taken(&store, "k", secs(3_600)).await;
-    let error = store.locks().lock("k").wait(Wait::UpTo(secs(100))).await.unwrap_err();
-    let tries = error.wait_report().unwrap().tries;
-    assert!((120..=320).contains(&tries), "about every half second: {tries}");
+async fn waiters_that_are_not_woken_ask_often_for_ten_seconds_and_then_every_two() {
+    for (wait, expected) in [(10, 25..=80), (100, 65..=130)] {
+        let store = Flaky::with_push(false);
+        let _other = taken(&store, "k", secs(3_600)).await;
+        let error = store.locks().lock("k").wait(Wait::UpTo(secs(wait))).await.unwrap_err();
+        let tries = error.wait_report().unwrap().tries;
+        assert!(expected.contains(&tries), "{tries} in {wait} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]
