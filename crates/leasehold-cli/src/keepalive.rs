@@ -96,7 +96,7 @@ async fn keep_alive() -> Result<(), Failure> {
         .map_err(|error| Failure::unexpected(error.to_string()))?;
     let watched = task.watched.open().map_err(of_system)?;
     let ended = tokio::task::spawn_blocking(move || watched.wait());
-    let mut signals = Signals::listen().map_err(|error| of_system(error.into()))?;
+    let mut signals = Signals::listen().map_err(of_system)?;
     let locker = Locker::connect_unchecked(&task.url).await?;
     let guard = locker.adopt(task.lease).await?;
     print_ready().map_err(of_system)?;

@@ -53,7 +53,7 @@ pub(crate) fn a_lease_goes_from_process_to_process(command: impl Fn(&str) -> Com
         adopting.args(["--", "sh", "-c", script]);
         adopting
     };
-    let adopting = script("[ \"$LEASEHOLD_KEY\" = a ] && [ ! -e \"$0\" ]; exit 9");
+    let adopting = script("[ \"$LEASEHOLD_KEY\" = a ] || exit 1; exit 9");
     assert_eq!(exit(adopting), 9);
     assert!(!file.exists(), "it is taken over");
     assert_eq!(exit(command("run -n a -- true")), 0, "it is released");
