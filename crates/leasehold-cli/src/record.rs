@@ -196,10 +196,10 @@ pub(crate) fn leases(records: Vec<Record>) -> Vec<Record> {
 }
 
 /// How long the holder of a lease may go on after a break: a renewal may just have begun its whole term. `None` for a lease without
-/// an end.
+/// an end, and for one of which the store does not know since when it is held.
 pub(crate) fn longest_term(record: &Record) -> Option<Duration> {
     let left = record.remaining().duration()?;
-    Some(left.saturating_add(record.renewed.or(record.age).unwrap_or_default()))
+    Some(left.saturating_add(record.renewed.or(record.age)?))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub(crate) async fn run(
     }
     let store = url.as_deref();
     let job = Job { program: &program, plan: &plan, locker: &locker, store, mask, reporter };
-    let exit = match superseded(&plan, &locker, &mut signals, reporter).await {
+    let exit = match superseded(&plan, &locker, &mut signals, &mut messages, reporter).await {
         Ok(None) => seek_and_run(&job, &mut signals, messages).await,
         Ok(Some(exit)) => Ok(exit),
         Err(failure) => Err(failure),
@@ -135,14 +135,38 @@ async fn superseded(
     plan: &Plan,
     locker: &Locker,
     signals: &mut Signals,
+    messages: &mut WaitMessages<'_>,
     reporter: &Reporter,
 ) -> Result<Option<Exit>, Failure> {
     let Some(when) = plan.supersede else { return Ok(None) };
-    tokio::select! {
-        biased;
-        signal = signals.next_ending() => Ok(Some(interrupted(signal, reporter))),
-        done = supersede(&plan.keys, when, plan.hold.wait, locker, reporter) => done.map(|()| None),
+    let clock = SystemClock::new();
+    let until = match plan.hold.wait {
+        Wait::UpTo(limit) => clock.now().saturating_add(limit),
+        Wait::No | Wait::Attempts(_) => Duration::ZERO,
+        Wait::Forever => Duration::MAX,
+    };
+    let mut pauses = Exponential::default();
+    for tries in 0.. {
+        let done = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Ok(Some(interrupted(signal, reporter))),
+            done = supersede(&plan.keys, when, plan.hold.wait, locker, reporter) => done,
+        };
+        match done {
+            // A repetition ends nothing twice.
+            Err(failure) if failure.exit() == Exit::UNAVAILABLE && clock.now() < until => {
+                messages.failed(&failure);
+            }
+            done => return done.map(|()| None),
+        }
+        let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Ok(Some(interrupted(signal, reporter))),
+            () = tokio::time::sleep(pause) => {}
+        }
     }
+    Ok(None)
 }
 
 /// Opens the store for the plan, unless a signal ends that.

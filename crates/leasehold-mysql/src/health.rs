@@ -122,7 +122,8 @@ impl Settings {
         let mut health = Health::new(Level::Fenced);
         let is_mariadb = self.version().to_ascii_lowercase().contains("mariadb");
         let name = if is_mariadb { "MariaDB" } else { "MySQL" };
-        health.server = Some(format!("{name} {}", self.version()));
+        let number = self.version().split('-').next().unwrap_or_default();
+        health.server = Some(format!("{name} {number}"));
         let flushes = self.is("innodb_flush_log_at_trx_commit", "1");
         let logs = !self.is_on("log_bin") || self.is("sync_binlog", "1");
         let whole =

@@ -19,12 +19,12 @@ use crate::args::{
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::handed_over::{self, HandedOver};
-use crate::keepalive;
+use crate::keepalive::{self, Keeper, Task};
 use crate::output;
 use crate::process::Watched;
 use crate::record::{duration, micros};
 use crate::report::{Event, Reporter};
-use crate::run::{self, SignalMask, WaitMessages};
+use crate::run::{self, SignalMask, Signals, WaitMessages};
 use crate::store::{Choice, LEASE_FILE_VARIABLE};
 
 /// The pauses between two looks at a key: a fifth of the wait until now, but at least, and at most, this.
@@ -75,11 +75,17 @@ pub(crate) async fn acquire(
         token: lease.token,
         nodes: &held.guard().nodes(),
     });
-    let kept_alive = match watched {
-        Some((watched, url)) => keepalive::start(lease, url, watched),
-        None => Ok(()),
+    let given = async {
+        let keeper = match watched {
+            Some((watched, url)) => {
+                Some(kept_alive(Task { lease: lease.clone(), url, watched }).await?)
+            }
+            None => None,
+        };
+        give(lease, file.as_deref())?;
+        keeper.map_or(Ok(()), Keeper::leave)
     };
-    let given = match kept_alive.and_then(|()| give(lease, file.as_deref())) {
+    let given = match given.await {
         Ok(()) => {
             held.detach();
             Ok(Exit::SUCCESS)
@@ -92,6 +98,20 @@ pub(crate) async fn acquire(
     };
     drop(locker.close(CLOSE_LIMIT).await);
     given
+}
+
+/// Starts the process that keeps the lease alive, unless a signal ends that.
+async fn kept_alive(task: Task) -> Result<Keeper, Failure> {
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::of_system("signals cannot be received", &error))?;
+    let starting = tokio::task::spawn_blocking(move || keepalive::start(&task));
+    tokio::select! {
+        biased;
+        started = starting => started.map_err(|error| Failure::unexpected(error.to_string()))?,
+        signal = signals.next_ending() => {
+            Err(Failure::unexpected(format!("ended by {signal}")).with_exit(Exit::of_signal(signal)))
+        }
+    }
 }
 
 /// The process until whose end the lease is to be renewed.

@@ -41,7 +41,7 @@ impl Watched {
     /// Fails if it has ended.
     pub(crate) fn open(self) -> io::Result<Watch> {
         let number = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-        let file = pidfd_open(number.ok_or(ErrorKind::NotFound)?, PidfdFlags::NONBLOCK)?;
+        let file = pidfd_open(number.ok_or(ErrorKind::NotFound)?, PidfdFlags::empty())?;
         // After that its number cannot be another one's.
         match Self::find(self.pid)? == self {
             true => Ok(Watch(file)),

@@ -57,7 +57,8 @@ impl Job<'_> {
         }
         let ended = self.supervise(held.guard(), signals).await;
         let keep = self.plan.once_per.filter(|_| ended.as_ref().is_ok_and(Ended::is_a_success));
-        let overrun = self.release(held, keep.unwrap_or_default(), signals).await;
+        let is_told = ended.as_ref().is_ok_and(|ended| ended.lost);
+        let overrun = self.release(held, keep.unwrap_or_default(), is_told, signals).await;
         let Ended { outcome, doomed, lost, asked, death } = ended?;
         if let Some(reason) = &overrun
             && !lost
@@ -115,11 +116,12 @@ impl Job<'_> {
         Ok(Supervisor::new(self.plan, self.reporter, guard, signals, shim, deadline).run().await)
     }
 
-    /// Releases the lock; returns why it was lost if it turns out that it was.
+    /// Releases the lock; returns why it was lost if it turns out that it was. Of a loss that was told the reason is known.
     async fn release(
         &self,
         held: Held,
         keep: Duration,
+        is_told: bool,
         signals: &mut Signals,
     ) -> Option<LostReason> {
         let lease = held.guard().lease().clone();
@@ -141,6 +143,7 @@ impl Job<'_> {
             ReleaseOutcome::Released => released(None),
             ReleaseOutcome::Kept(kept) => released(Some(kept)),
             ReleaseOutcome::Expired => return Some(LostReason::Expired),
+            ReleaseOutcome::NotHeld if is_told => return Some(LostReason::Gone),
             ReleaseOutcome::NotHeld => {
                 let why = tokio::select! {
                     biased;

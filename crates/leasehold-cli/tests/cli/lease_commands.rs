@@ -63,16 +63,16 @@ pub(crate) fn a_lease_goes_from_process_to_process(command: impl Fn(&str) -> Com
     std::fs::remove_file(&file).unwrap();
 
     let mut watched = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let line = format!("acquire --ttl 3s --keep-alive {} a -o", watched.id());
+    let line = format!("acquire --ttl 5s --keep-alive {} a -o", watched.id());
     assert_eq!(exit(on_file(&line)), 0);
     assert_eq!(json(&mut command("why a --json"))["holders"][0]["pid"], watched.id());
     // Longer than its TTL.
-    let late = now() + Duration::from_secs(4);
+    let late = now() + Duration::from_secs(6);
     until("renewed", || exit(on_file("held")) == 0 && now() > late);
     watched.kill().unwrap();
     let ended = now();
     until("released", || exit(on_file("held")) == 123);
-    assert!(now() - ended < Duration::from_secs(2), "{:?}", now() - ended);
+    assert!(now() - ended < Duration::from_secs(3), "{:?}", now() - ended);
     watched.wait().unwrap();
 }
 
@@ -131,7 +131,7 @@ fn keepers(store: &Store) -> Vec<PathBuf> {
 fn release_ends_the_process_that_keeps_a_lease_alive() {
     let store = Store::new();
     let file = store.file("a.lease");
-    let line = format!("acquire --ttl 1s --keep-alive {} k -o", std::process::id());
+    let line = format!("acquire --ttl 3s --keep-alive {} k -o", std::process::id());
     assert_eq!(code(&store.command(&line).arg(&file).output().unwrap()), 0);
     assert_eq!(keepers(&store).len(), 1);
     assert_eq!(code(&store.command("release").arg(&file).output().unwrap()), 0);
@@ -143,7 +143,7 @@ fn release_ends_the_process_that_keeps_a_lease_alive() {
 #[test]
 fn the_process_that_keeps_a_lease_alive_hides_the_store() {
     let store = Store::with_options("?timeout=7s");
-    let line = format!("acquire --ttl 1s --keep-alive {} k", std::process::id());
+    let line = format!("acquire --ttl 30s --keep-alive {} k", std::process::id());
     let lease = json(&mut store.command(&line));
     let keeper = keepers(&store).remove(0);
     for file in ["cmdline", "environ"] {

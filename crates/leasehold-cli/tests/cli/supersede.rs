@@ -44,7 +44,7 @@ fn two_at_once_run_one_after_the_other() {
     let store = Store::new();
     let log = store.file("log");
     let body = format!("echo begin >> {0}; sleep 0.2; echo end >> {0}", log.display());
-    let old = Running::start(store.script("--json -v --ttl 2s k", "echo on; cat"));
+    let old = Running::start(store.script("--json -v --ttl 6s k", "echo on; cat"));
     assert_eq!(old.line(), "on");
     let two =
         ["one", "two"].map(|_| Running::start(store.script("--json -v --supersede k", &body)));

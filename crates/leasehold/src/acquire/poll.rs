@@ -19,7 +19,7 @@ const EAGER_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) fn pause(retry: u32, waited: Duration) -> Option<Duration> {
     match waited < EAGER {
         true => usual_backoff(EAGER_PAUSE).next(retry),
-        false => Uniform::new(Duration::from_millis(1_500), Duration::from_secs(1)).next(retry),
+        false => Uniform::new(Duration::from_millis(1_750), Duration::from_millis(750)).next(retry),
     }
 }
 

@@ -81,8 +81,8 @@ pub(crate) fn chaos(url: &str, home: Home) {
     judge.excludes();
     judge.saw(ways, kills, CANDIDATES);
     let wakes = supervisor.wakes;
-    // Without wake-ups, a candidate pauses for at most 1 s.
-    let retry = if wakes { Duration::ZERO } else { Duration::from_secs(1) };
+    // Without wake-ups, a candidate pauses for at most 2.5 s.
+    let retry = if wakes { Duration::ZERO } else { Duration::from_millis(2_500) };
     let drift = TTL / 100 + Duration::from_millis(2);
     let share = share_in_time();
     let expired = [EndedBy::Cut, EndedBy::Kill, EndedBy::Stop];
