@@ -54,9 +54,9 @@ fn a_line_for_the_shell_needs_no_second_shell() {
 fn the_code_for_a_lock_that_is_not_free_is_for_a_wait_too() {
     let store = Store::new();
     let holder = hold(&store, "k");
-    assert_eq!(store.code("run -w 0.01 -E 75 k -- true"), 75);
+    assert_eq!(store.code("run -w 0.5 -E 75 k -- true"), 75);
     let mut command = store.command("run k -- true");
-    command.env("LEASEHOLD_WAIT", "10ms").env("LEASEHOLD_CONFLICT_EXIT_CODE", "76");
+    command.env("LEASEHOLD_WAIT", "500ms").env("LEASEHOLD_CONFLICT_EXIT_CODE", "76");
     assert_eq!(code(&command.stdin(Stdio::null()).output().unwrap()), 76);
     assert_eq!(holder.code(), 0);
     let unreachable = "run -w 10ms -E 75 --store redis://127.0.0.1:1/ k -- true";

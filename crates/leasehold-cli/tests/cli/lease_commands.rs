@@ -203,7 +203,7 @@ fn acquire_never_exits_with_0_without_the_lock() {
     let store = Store::new();
     let holder = hold(&store, "k");
     for (line, expected) in
-        [("-n", 1), ("-w 0.01", 124), ("-n -E 75", 75), ("-n -E 0", 64), ("--skip", 64)]
+        [("-n", 1), ("-w 0.5", 124), ("-n -E 75", 75), ("-n -E 0", 64), ("--skip", 64)]
     {
         assert_eq!(store.code(&format!("acquire k {line}")), expected, "{line}");
     }
