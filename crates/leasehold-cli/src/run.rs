@@ -79,9 +79,13 @@ pub(crate) async fn run(
         keeps(&locker, keep)?;
     }
     let store = url.as_deref();
-    let job = Job { program: &program, plan: &plan, locker: &locker, store, mask, reporter };
-    let exit = match superseded(&plan, &locker, &mut signals, &mut messages, reporter).await {
-        Ok(None) => seek_and_run(&job, &mut signals, messages).await,
+    let superseded = superseded(&mut plan, &locker, &mut signals, &mut messages, reporter).await;
+    let exit = match superseded {
+        Ok(None) => {
+            let (program, plan, locker) = (&program, &plan, &locker);
+            let job = Job { program, plan, locker, store, mask, reporter };
+            seek_and_run(&job, &mut signals, messages).await
+        }
         Ok(Some(exit)) => Ok(exit),
         Err(failure) => Err(failure),
     };
@@ -132,41 +136,22 @@ pub(crate) async fn acquire(
 
 /// Ends the leases of others if the plan says so; the exit code if a signal ends that.
 async fn superseded(
-    plan: &Plan,
+    plan: &mut Plan,
     locker: &Locker,
     signals: &mut Signals,
     messages: &mut WaitMessages<'_>,
     reporter: &Reporter,
 ) -> Result<Option<Exit>, Failure> {
     let Some(when) = plan.supersede else { return Ok(None) };
-    let clock = SystemClock::new();
-    let until = match plan.hold.wait {
-        Wait::UpTo(limit) => clock.now().saturating_add(limit),
-        Wait::No | Wait::Attempts(_) => Duration::ZERO,
-        Wait::Forever => Duration::MAX,
-    };
-    let mut pauses = Exponential::default();
-    for tries in 0.. {
-        let done = tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Ok(Some(interrupted(signal, reporter))),
-            done = supersede(&plan.keys, when, plan.hold.wait, locker, reporter) => done,
-        };
-        match done {
-            // A repetition ends nothing twice.
-            Err(failure) if failure.exit() == Exit::UNAVAILABLE && clock.now() < until => {
-                messages.failed(&failure);
-            }
-            done => return done.map(|()| None),
-        }
-        let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Ok(Some(interrupted(signal, reporter))),
-            () = tokio::time::sleep(pause) => {}
-        }
+    let (keys, wait) = (&plan.keys, &mut plan.hold.wait);
+    // A repetition ends nothing twice.
+    let ending =
+        reaching(wait, messages, async |wait| supersede(keys, when, wait, locker, reporter).await);
+    tokio::select! {
+        biased;
+        signal = signals.next_ending() => Ok(Some(interrupted(signal, reporter))),
+        ended = ending => ended.map(|()| None),
     }
-    Ok(None)
 }
 
 /// Opens the store for the plan, unless a signal ends that.
@@ -180,45 +165,42 @@ async fn opened(
     let locker = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(Err(interrupted(signal, reporter))),
-        locker = open(store, &mut plan.hold.wait, messages) => locker?,
+        locker = reaching(&mut plan.hold.wait, messages, async |_| store.open().await) => locker?,
     };
     plan.hold.fit(locker.capabilities().max_term)?;
     Ok(Ok(locker))
 }
 
-/// Opens the store. One that cannot be reached is awaited, as it is once the wait for the lock has begun; that shortens
-/// the wait.
-async fn open(
-    store: &Choice,
+/// What `attempt` reports of the store, which is awaited if it cannot be reached, as it is once the wait for the lock has begun;
+/// that shortens the wait, of which `attempt` gets the rest.
+async fn reaching<T>(
     wait: &mut Wait,
     messages: &mut WaitMessages<'_>,
-) -> Result<Locker, Failure> {
+    mut attempt: impl AsyncFnMut(Wait) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let clock = SystemClock::new();
-    let started = clock.now();
+    let (started, given) = (clock.now(), *wait);
     let mut pauses = Exponential::default();
     let mut tries = 0;
     loop {
-        let opened = store.open().await;
+        let attempted = attempt(*wait).await;
         let elapsed = clock.now().saturating_sub(started);
-        let left = match *wait {
+        let left = match given {
             Wait::UpTo(limit) => limit.saturating_sub(elapsed),
             Wait::No | Wait::Attempts(_) => Duration::ZERO,
             Wait::Forever => Duration::MAX,
         };
-        match opened {
+        if let Wait::UpTo(rest) = wait {
+            *rest = left;
+        }
+        match attempted {
             Err(failure) if failure.exit() == Exit::UNAVAILABLE && !left.is_zero() => {
                 messages.failed(&failure);
                 let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
                 tries += 1;
                 tokio::time::sleep(pause.min(left)).await;
             }
-            Err(failure) => return Err(failure),
-            Ok(locker) => {
-                if let Wait::UpTo(limit) = wait {
-                    *limit = left;
-                }
-                return Ok(locker);
-            }
+            attempted => return attempted,
         }
     }
 }

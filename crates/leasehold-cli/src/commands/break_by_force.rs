@@ -57,8 +57,8 @@ pub(crate) async fn end_by_force(
         }
         if wait && found.iter().any(|record| !record.kept && longest_term(record).is_none()) {
             return Err(Failure::usage(
-                "a lease without an end, or of which the store does not know the length, is among them, so nobody knows when its holder \
-                 has ended; break it without --wait",
+                "nobody knows when the holder of one of these leases has ended: its term has no end, or the store does not know \
+                 its length; break it without --wait",
             ));
         }
         let removed = eviction::evict(&found, reason.as_ref(), locks).await?;

@@ -83,7 +83,10 @@ pub(crate) async fn acquire(
             None => None,
         };
         give(lease, file.as_deref())?;
-        keeper.map_or(Ok(()), Keeper::leave)
+        keeper.map_or(Ok(()), Keeper::leave).inspect_err(|_| {
+            // It describes nothing, and would keep the next lease from being written.
+            drop(file.as_deref().map(std::fs::remove_file));
+        })
     };
     let given = match given.await {
         Ok(()) => {

@@ -30,6 +30,7 @@ fn on_sqlite() {
     let found = a_store_is_examined("sqlite", |line| store.command(line));
     assert_eq!(found["level"], "L2 fenced");
     assert_eq!(found["hazards"], Value::Array(Vec::new()));
+    assert!(found["server"].as_str().unwrap().starts_with("SQLite 3."), "{found}");
     let unreachable = store.output("doctor --store redis://user:secret@127.0.0.1:1/");
     assert_eq!(code(&unreachable), 69);
     assert!(!text(&unreachable.stderr).contains("secret"));

@@ -120,3 +120,33 @@ fn a_break_states_whom_it_broke() {
     assert!(printed.starts_with(&begins), "{printed}");
     assert_eq!(holder.code(), 123);
 }
+
+#[test]
+fn why_states_all_that_is_known_of_the_holder() {
+    let store = Store::new();
+    assert_eq!(store.code("init"), 0);
+    let free = store.output("why k");
+    assert_eq!((code(&free), text(&free.stdout)), (3, "\"k\" is free\n".to_owned()));
+    let holder = hold(&store, "k");
+    let why = store.json("why k --json");
+    assert_eq!((&why["key"], &why["held"]), (&"k".into(), &true.into()));
+    let (lease, token) = (&why["holders"][0]["lease"], &why["holders"][0]["token"]);
+    assert_eq!(why["holders"][0]["process"], "running");
+    let printed = text(&store.output("why k").stdout);
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].starts_with("\"k\" is held by sh, pid "), "{printed}");
+    let rows = [
+        "  mode:    exclusive".to_owned(),
+        format!("  lease:   {}", lease.as_str().unwrap()),
+        format!("  token:   {token}"),
+        "  process: running, on this machine".to_owned(),
+    ];
+    assert_eq!(lines[1..], rows);
+    assert_eq!(holder.code(), 0);
+    let script = "$LEASEHOLD acquire --ttl 1h k > /dev/null";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &format!("{script}; true")]);
+    command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_STORE", store.url());
+    assert!(command.status().unwrap().success());
+    assert_eq!(store.json("why k --json")["holders"][0]["process"], "gone");
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::Value;
 
 use crate::support::{Running, Store, code, hold, now, text, until};
@@ -125,6 +126,42 @@ fn keepers(store: &Store) -> Vec<PathBuf> {
         read("cmdline").starts_with(b"lh-keep") && environment.contains(&directory)
     };
     std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_one).collect()
+}
+
+/// Also if it is killed before anybody has the lease.
+#[test]
+fn a_lease_that_nobody_got_is_not_kept_alive() {
+    let store = Store::new();
+    assert_eq!(store.code("init"), 0);
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while nix::unistd::write(&writer, &[0; 4_096]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let line = format!("acquire --ttl 1h --keep-alive {} k", std::process::id());
+    let mut acquiring = store.command(&line).stdout(writer).spawn().unwrap();
+    // It writes to a pipe that is full.
+    until("kept alive", || keepers(&store).len() == 1);
+    until("held", || store.is_held("k"));
+    acquiring.kill().unwrap();
+    acquiring.wait().unwrap();
+    until("released", || !store.is_held("k"));
+    drop(reader);
+}
+
+/// The lock of a script, which its children have open, is not held by a process that outlives them.
+#[test]
+fn what_keeps_a_lease_alive_has_no_file_of_the_script() {
+    let store = Store::new();
+    let script = "exec 9> lock; flock 9; $LEASEHOLD acquire --keep-alive $0 k > /dev/null";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, &std::process::id().to_string()]);
+    command.current_dir(store.file("")).env("TMPDIR", store.database().parent().unwrap());
+    command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_STORE", store.url());
+    assert!(command.status().unwrap().success());
+    assert_eq!(keepers(&store).len(), 1);
+    let free = Command::new("flock").args(["-n"]).arg(store.file("lock")).arg("true").status();
+    assert!(free.unwrap().success());
+    assert_eq!(store.code("break k"), 0);
 }
 
 #[test]

@@ -73,9 +73,9 @@ fn a_sqlite_file_is_shared_with_php() {
 fn rows_of_names_that_are_no_keys_are_named() {
     let (store, file) = (Store::new(), tempfile::tempdir().unwrap());
     let path = file.path().join("app.db");
+    let url = format!("sqlite:{}?format=nene", path.display());
     let output = |line: &str| {
-        let url = format!("sqlite:{}?format=nene", path.display());
-        let output = store.command(line).env("LEASEHOLD_STORE", url).output().unwrap();
+        let output = store.command(line).env("LEASEHOLD_STORE", &url).output().unwrap();
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
         (text(&output.stdout), text(&output.stderr))
     };
@@ -92,6 +92,12 @@ fn rows_of_names_that_are_no_keys_are_named() {
     assert!(printed.contains(r#"left out 1 that cannot be read: "bell\u{7}"; "#), "{printed}");
     let (_, printed) = output("list --json");
     assert!(printed.contains(r#""event":"unreadable","names":["bell\u0007"]"#), "{printed}");
+    let mut watch = store.command("list --watch=10ms --json");
+    watch.env("LEASEHOLD_STORE", &url);
+    let watching = Running::start(watch);
+    assert_eq!(watching.line(), "[]");
+    assert_eq!(watching.event("unreadable")["names"][0], "bell\u{7}");
+    drop(watching);
     let (purged, printed) = output("purge --json");
     assert!(purged.contains(r#""unreadable":1"#), "{purged}");
     assert!(printed.contains(r#""names":["old\u0007"]"#), "{printed}");

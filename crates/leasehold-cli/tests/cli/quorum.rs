@@ -277,6 +277,11 @@ fn a_node_that_is_down_is_a_hazard_and_no_failure() {
     std::fs::write(quorum.file(1), "no database, and longer than the header of one".repeat(9))
         .unwrap();
     let found = a_store_is_examined("quorum", |line| quorum.command(line));
+    assert!(found["nodes"][0]["server"].as_str().unwrap().starts_with("SQLite 3."), "{found}");
     assert!(found["nodes"][1]["error"].is_string(), "{found}");
+    for (line, is_told) in [("run k -- true", true), ("run -q k -- true", false)] {
+        let told = text(&quorum.output(line).stderr);
+        assert_eq!(told.contains("nodes of the quorum fail"), is_told, "{line}: {told}");
+    }
     assert!(!found["hazards"].as_array().unwrap().is_empty(), "{found}");
 }

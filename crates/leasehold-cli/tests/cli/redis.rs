@@ -91,6 +91,13 @@ fn a_foreign_clients_lock_is_shown_waited_for_and_broken() {
     assert_eq!(redis.code("run -n k -- true"), 1);
     let status = redis.output("status k");
     assert!(text(&status.stdout).contains("theirs"), "{}", text(&status.stdout));
+    // Nobody knows how long a renewal of it lasts.
+    for line in ["run --supersede k -- true", "break --wait k"] {
+        let refused = redis.output(line);
+        assert_eq!(code(&refused), 64, "{line}");
+        assert!(text(&refused.stderr).contains("nobody knows when"), "{refused:?}");
+        assert_eq!(redis.ask(0, &["GET", "k"]).as_deref(), Some("theirs"), "{line}");
+    }
     assert_eq!(redis.code("break k"), 0);
     assert_eq!(redis.code("run -n k -- true"), 0);
 }
@@ -141,6 +148,19 @@ fn a_server_that_is_down_at_the_start_is_awaited() {
         assert_eq!(waits.code(), 0);
         redis.servers[0].kill();
     }
+}
+
+#[test]
+fn wait_goes_on_while_the_server_is_down() {
+    let redis = Redis::one();
+    assert_eq!(redis.code("acquire --ttl 1h k"), 0);
+    let waits = Running::start(redis.command("wait k --json -v"));
+    waits.event("waiting");
+    redis.servers[0].kill();
+    waits.event("store_awaited");
+    // It has forgotten the lease.
+    redis.runtime.block_on(redis.servers[0].restart()).unwrap();
+    assert_eq!(waits.code(), 0);
 }
 
 #[test]

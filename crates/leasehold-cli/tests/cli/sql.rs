@@ -86,7 +86,11 @@ pub(crate) fn run_list_status_and_break_work_after_init<S: SqlTestServer>(store:
     assert_eq!(code(&init), 0, "{}", text(&init.stderr));
     assert!(text(&init.stdout).contains(&format!("the store {store} is ready: L2 fenced")));
     assert_eq!(place.code("init"), 0);
-    a_store_is_examined(store, |line| place.command(line));
+    let found = a_store_is_examined(store, |line| place.command(line));
+    let server = found["server"].as_str().unwrap();
+    let names = ["PostgreSQL ", "MariaDB ", "MySQL "];
+    let number = names.iter().find_map(|name| server.strip_prefix(name)).unwrap();
+    assert!(number.chars().all(|c| c == '.' || c.is_ascii_digit()), "{server}");
 
     let holder = place.hold();
     let refused = place.output("run -n k -- true");

@@ -91,6 +91,20 @@ fn a_holder_that_cannot_be_awaited_goes_on() {
     }
 }
 
+/// It is ended once, when the store answers again.
+#[test]
+fn a_store_that_fails_for_a_moment_is_awaited() {
+    let store = Store::prepared("?timeout=300ms");
+    let old = hold(&store, "--ttl 60s k");
+    let others = store.lock_out();
+    let new = Running::start(store.script("--json -v --supersede k", "true"));
+    new.event("store_awaited");
+    drop(others);
+    assert_eq!(new.event("superseded")["holder"]["pid"], old.pid().as_raw());
+    let limited = store.output("run --supersede -w 10ms k -- true");
+    assert_eq!(code(&limited), 124, "it is only awaited: {}", text(&limited.stderr));
+}
+
 /// The key stays taken although the run that wanted it has gone.
 #[test]
 fn an_interrupted_run_does_not_free_the_key_early() {
