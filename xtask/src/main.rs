@@ -163,7 +163,7 @@ fn docs() -> Outcome {
 fn bench(arguments: &[String]) -> Outcome {
     // The program that some of them measure.
     run(cargo(&["build", "--release", "--package", "leasehold-cli"]))?;
-    let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
+    let mut program = cargo(&["run", "--profile", "bench", "--package", "leasehold-benches", "--"]);
     program.args(arguments);
     run(program)
 }

@@ -58,9 +58,6 @@ fn main() -> ExitCode {
     if shim::is_this_process() {
         return shim::main();
     }
-    if shim::launcher::is_this_process() {
-        return shim::launcher::main();
-    }
     if keepalive::is_this_process() {
         return keepalive::main();
     }

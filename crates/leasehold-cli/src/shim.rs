@@ -8,7 +8,7 @@
 //! | the command | the shim | its own | |
 //!
 //! All three are in one session. The shim is this binary, started again under the name [`SHIM`]. No argument leads
-//! here, so nobody can call it by mistake. The command begins as a [`launcher`], which the kernel ends when the shim dies.
+//! here, so nobody can call it by mistake. The command begins as a fork of the shim, which the kernel ends when the shim dies.
 //!
 //! - [`Order`](crate::process::Order)s come from `leasehold`: the instant by which the command must be dead, after each
 //!   renewal, and the signals to pass on. [`Notice`](crate::process::Notice)s go back.
@@ -20,7 +20,7 @@
 //!   kills the command, but not what the command has started.
 
 mod estate;
-pub(crate) mod launcher;
+mod launcher;
 mod wakeups;
 mod watcher;
 

@@ -1,11 +1,11 @@
-//! Why a shim or a launcher could not start anything, as its exit code.
+//! Why a shim could not start anything, as its exit code.
 
 use std::io;
 use std::process::{ExitCode, ExitStatus};
 
 use nix::errno::Errno;
 
-/// The `errno` of a failure to start, of a shim or a launcher, for [`failure`].
+/// The `errno` of a shim's failure to start, for [`failure`].
 pub(crate) fn exit_code(error: &io::Error) -> ExitCode {
     error
         .raw_os_error()
@@ -14,7 +14,7 @@ pub(crate) fn exit_code(error: &io::Error) -> ExitCode {
         .into()
 }
 
-/// Why one that ended with `status` could not start; `None` if it ended otherwise.
+/// Why a shim that ended with `status` could not start; `None` if it ended otherwise.
 pub(crate) fn failure(status: ExitStatus) -> Option<io::Error> {
     status.code().filter(|errno| *errno != 0).map(io::Error::from_raw_os_error)
 }

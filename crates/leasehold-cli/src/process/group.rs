@@ -1,11 +1,14 @@
 //! The command's process group.
 
-use std::process::Child;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustix::process::WaitOptions;
 
 /// Looks without reaping.
 const PEEK: WaitPidFlag =
@@ -38,12 +41,6 @@ impl Group {
         Self(leader)
     }
 
-    /// The group of this child, which was started in its own group.
-    pub(crate) fn of_child(leader: &Child) -> Self {
-        let id = i32::try_from(leader.id()).expect("a process number is a positive i32");
-        Self(Pid::from_raw(id))
-    }
-
     /// The id of the group and of its leader.
     pub(crate) fn id(&self) -> Pid {
         self.0
@@ -68,6 +65,15 @@ impl Group {
             Ok(WaitStatus::Stopped(_, signal)) => LeaderState::Stopped(signal),
             _ => LeaderState::Runs,
         }
+    }
+
+    /// Waits until the leader has ended, and reaps it: from then on its number can become another's.
+    pub(crate) fn wait(&self) -> io::Result<ExitStatus> {
+        let leader = rustix::process::Pid::from_raw(self.0.as_raw());
+        // `nix` does not know the status of a process that a real-time signal ended.
+        let wait = || rustix::process::waitpid(leader, WaitOptions::empty());
+        let (_, status) = rustix::io::retry_on_intr(wait)?.ok_or(io::ErrorKind::WouldBlock)?;
+        Ok(ExitStatus::from_raw(status.as_raw()))
     }
 
     /// The signal that ended the leader, if it is a keyboard signal.

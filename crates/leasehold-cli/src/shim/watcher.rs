@@ -1,7 +1,6 @@
 //! Ensures that the command does not outlive the lease, and that nothing of it outlives the lock.
 
 use std::io;
-use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +29,6 @@ const DYING: Duration = Duration::from_millis(200);
 /// Watches the command, and the orders of `leasehold`, until nothing of the command is left.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    leader: Child,
     group: Group,
     descendants: Descendants,
     terminal: Terminal,
@@ -102,8 +100,8 @@ impl Watcher {
             }
             Some(latest(deadline))
         };
-        let leader = match launch(assignment, &original, &wakeups, first, renewed)? {
-            Launched::Command(leader) => leader,
+        let group = match launch(assignment, &original, &wakeups, first, renewed)? {
+            Launched::Command(group) => group,
             Launched::Failed(errno) => {
                 link.send(Notice::NotStarted(errno));
                 return Ok(None);
@@ -113,12 +111,10 @@ impl Watcher {
                 return Ok(None);
             }
         };
-        let group = Group::of_child(&leader);
         let mut terminal = Terminal::new(home, group.id());
         terminal.lend();
         link.send(Notice::Started(group.id()));
         let mut watcher = Self {
-            leader,
             group,
             descendants,
             terminal,
@@ -162,7 +158,7 @@ impl Watcher {
         self.terminal.take_back(&self.descendants);
         self.look_for_owner();
         // From here on its number can become another's.
-        if let Ok(status) = self.leader.wait() {
+        if let Ok(status) = self.group.wait() {
             self.link.send(Notice::Ended(status));
         }
         (self.owner == Owner::Dead).then_some(self.deadline)

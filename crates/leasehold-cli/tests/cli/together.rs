@@ -1,8 +1,6 @@
 //! `leasehold` and its shim die, or stop, together: what the kernel still ends, and what escapes.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
-use std::os::fd::AsRawFd as _;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,9 +8,8 @@ use std::time::Duration;
 use crate::support::{
     Running, Store, group, is_stopped, now, pause, runs, set_mode, shim_of, until,
 };
-use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::Pid;
 
 /// Far longer than any of these tests, so that no term ends in one unnoticed.
 const TERM: &str = "--json -v --ttl 60s k";
@@ -149,37 +146,19 @@ fn pkill_by_the_name_of_leasehold_ends_the_command_too() {
     until("dead", || !pair.runs());
 }
 
-/// Otherwise nothing would end the command of a shim that died before the launcher asked for a signal.
-#[test]
-fn a_launcher_without_its_shim_starts_no_command() {
-    let store = Store::new();
-    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
-    let launch = |parent: &str| {
-        let ours = [std::process::id(), writer.as_raw_fd().cast_unsigned()].map(|n| n.to_string());
-        let mut launcher = Command::new("bash");
-        launcher.args(["-c", parent, env!("CARGO_BIN_EXE_leasehold")]).args(ours);
-        launcher.args(["9", "touch"]).arg(store.file("ran"));
-        launcher.status().unwrap()
-    };
-    // Its parent is a shell.
-    assert_eq!(launch("(exec -a lh-exec \"$0\" \"$@\"); exit 3").code(), Some(3));
-    assert!(!store.file("ran").exists());
-    // Its parent is the one that it was told of.
-    assert!(launch("exec -a lh-exec \"$0\" \"$@\"").success());
-    assert!(store.file("ran").exists());
-    drop(writer);
-    let mut report = Vec::new();
-    File::from(reader).read_to_end(&mut report).unwrap();
-    assert_eq!(report, [1], "ready, once");
-}
-
-/// A run whose launcher is stopped before it executes the command, and the launcher.
+/// A run whose child of the shim is stopped before it executes the command, and that child.
 fn slow_to_start(store: &Store, script: &str) -> (Running, Pid) {
+    // It looks in each directory.
+    let path = format!("{}{}", "/none:".repeat(20_000), std::env::var("PATH").unwrap());
     loop {
-        let running = Running::start(store.script("--json -vv --ttl 2s -w 60s k", script));
-        let launcher = first_child(running.pid()).and_then(first_child);
-        if let Some(launcher) = launcher.filter(|launcher| stop_before_its_end(*launcher)) {
-            return (running, launcher);
+        let mut run = store.script("--json -vv --ttl 2s -w 60s k", script);
+        let running = Running::start({
+            run.env("PATH", &path);
+            run
+        });
+        let child = first_child(running.pid()).and_then(first_child);
+        if let Some(child) = child.filter(|child| stop_before_its_end(*child)) {
+            return (running, child);
         }
         // The test was too slow.
         running.code();
@@ -199,23 +178,23 @@ fn first_child(parent: Pid) -> Option<Pid> {
     child
 }
 
-/// True if it was a launcher still. Otherwise it is killed: before its own `execve` its parent would wait for it.
-fn stop_before_its_end(launcher: Pid) -> bool {
-    let pid = launcher.to_string();
-    let _ = kill(launcher, Signal::SIGSTOP);
+/// True if it was not the command yet. Otherwise it is killed.
+fn stop_before_its_end(child: Pid) -> bool {
+    let pid = child.to_string();
+    let _ = kill(child, Signal::SIGSTOP);
     until("stopped", || is_stopped(&pid) || !runs(&pid));
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let is_launcher = is_stopped(&pid) && ["exe\n", "lh-exec\n"].contains(&name.as_str());
-    if !is_launcher {
-        let _ = kill(launcher, Signal::SIGKILL);
+    let in_time = is_stopped(&pid) && name == "lh-shim\n";
+    if !in_time {
+        let _ = kill(child, Signal::SIGKILL);
     }
-    is_launcher
+    in_time
 }
 
 #[test]
 fn a_command_that_is_slow_to_start_starts_while_its_lease_is_renewed() {
     let store = Store::new();
-    let (running, launcher) = slow_to_start(&store, "echo started");
+    let (running, child) = slow_to_start(&store, "echo started");
     let stopped = now();
     // For longer than the first term.
     while now() - stopped < Duration::from_millis(2_200) {
@@ -223,7 +202,7 @@ fn a_command_that_is_slow_to_start_starts_while_its_lease_is_renewed() {
     }
     running.signal(Signal::SIGWINCH);
     running.event("forwarded");
-    kill(launcher, Signal::SIGCONT).unwrap();
+    kill(child, Signal::SIGCONT).unwrap();
     assert_eq!(running.line(), "started");
     assert_eq!(running.code(), 0);
 }
@@ -231,9 +210,9 @@ fn a_command_that_is_slow_to_start_starts_while_its_lease_is_renewed() {
 #[test]
 fn a_command_that_is_slow_to_start_does_not_start_without_leasehold() {
     let store = Store::new();
-    let (running, launcher) = slow_to_start(&store, "touch ran");
+    let (running, child) = slow_to_start(&store, "touch ran");
     running.signal(Signal::SIGKILL);
-    until("dead", || !runs(&launcher.to_string()));
+    until("dead", || !runs(&child.to_string()));
     assert_eq!(store.code("run -w 60s k -- test ! -e ran"), 0);
 }
 
