@@ -295,12 +295,27 @@ impl fmt::Debug for Error {
 }
 
 impl StdError for Error {
-    /// The first cause whose text this error's own text does not contain, so that a report of the whole chain repeats nothing.
+    /// The first cause that says more than this error's own text, so that a report of the whole chain repeats nothing.
     /// [`cause`](Error::cause) has every cause.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let mut causes = std::iter::successors(self.cause(), |&cause| cause.source());
-        causes.find(|cause| !self.0.message.contains(&cause.to_string()))
+        let causes: Vec<_> = std::iter::successors(self.cause(), |&cause| cause.source()).collect();
+        let told = causes.iter().rposition(|cause| says(&self.0.message, &cause.to_string()));
+        causes.get(told.map_or(0, |last| last + 1)).copied()
     }
+}
+
+/// A part of a cause that is shorter may be in a text by chance.
+const TELLING: usize = 16;
+
+/// A text may quote less of a long reply, but not less than this.
+const QUOTED: usize = 80;
+
+/// Whether `text` says what `cause` does. A text that quotes a server's reply has it without the words that drivers put in front.
+fn says(text: &str, cause: &str) -> bool {
+    let parts = cause.match_indices(": ").map(|(at, colon)| &cause[at + colon.len()..]);
+    let mut parts = parts.map(|part| part.trim_matches(['`', '\'']));
+    let has = |part: &str| text.contains(&part.chars().take(QUOTED).collect::<String>());
+    text.contains(cause) || parts.any(|part| part.len() >= TELLING && has(part))
 }
 
 impl From<InvalidValue> for Error {

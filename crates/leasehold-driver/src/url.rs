@@ -53,8 +53,8 @@ impl StoreUrl {
         };
         if is_ambiguous {
             return Err(Error::invalid_input(format!(
-                "the {scheme} URL has an @ or a # that is not percent-encoded; percent-encode the password: in it, and \
-                 in every other part, @ is %40, / is %2F, ? is %3F, # is %23, : is %3A, & is %26 and % is %25"
+                "the {scheme} URL has an @ or # that is not percent-encoded; percent-encode the password: @ is %40, / is %2F, \
+                 ? is %3F, # is %23, : is %3A, & is %26 and % is %25"
             )));
         }
         let not_utf_8 =
@@ -200,8 +200,7 @@ impl StoreUrl {
             Some(Setting { name, is_shown, .. }) => {
                 let name = if *is_shown { format!(" {name:?}") } else { String::new() };
                 Err(Error::invalid_input(format!(
-                    "the {} URL has an unknown option{name}; known options: {}; in values, write % as %25 and & as \
-                     %26",
+                    "the {} URL has an unknown option{name}; known options: {}; in values & is %26",
                     self.scheme,
                     known.join(", ")
                 )))

@@ -78,11 +78,10 @@ fn of_server(server: &str, answer: &ServerError) -> Error {
             Error::denied(format!("{server} refused the user or its password; {reported}"))
         }
         code if PRIVILEGES.contains(&code) => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-mysql lists the least privileges, as GRANTs; {reported}"
+            "the user lacks a privilege (https://docs.rs/leasehold-mysql); {reported}"
         )),
         1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(
-            "the objects of the store are missing, or of another version; run `leasehold init` with this store, or in a \
-             program `Locker::connect_unchecked` and `prepare`, as a user who may create them; {reported}"
+            "the store's objects are missing or outdated; run `leasehold init`, or `Locker::prepare`; {reported}"
         )),
         1290 | 1792 | 1836 | 4152 => not_now(READ_ONLY),
         1665 => Error::incompatible(format!(

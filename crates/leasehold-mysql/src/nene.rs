@@ -82,7 +82,7 @@ impl NeneDatabase {
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
-                 URL, or create the table with `leasehold init`, or in a program with `Locker::connect_unchecked` and `prepare`"
+                 URL, or create the table with `leasehold init`, or `Locker::prepare`"
             ));
             return Ok(());
         };

@@ -16,8 +16,7 @@ const READ_ONLY: &str = "25006";
 const IN_RECOVERY: &str = "0A000";
 
 /// What to do about a read-only server.
-const TO_THE_PRIMARY: &str =
-    "connect to the primary (with target_session_attrs=read-write and all servers in the URL)";
+const TO_THE_PRIMARY: &str = "use the primary (target_session_attrs=read-write)";
 
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
@@ -116,11 +115,8 @@ pub(crate) fn casts_doubt(error: &tokio_postgres::Error) -> bool {
 
 /// A server on which nothing can be written.
 pub(crate) fn read_only(server: &str, is_standby: bool) -> Error {
-    let why = if is_standby {
-        "is a standby"
-    } else {
-        "is read-only by default_transaction_read_only, of the server, the database or the role"
-    };
+    let why =
+        if is_standby { "is a standby" } else { "is read-only by default_transaction_read_only" };
     Error::unavailable(
         Effect::NotApplied,
         format!("{server} {why}, and cannot lock; {TO_THE_PRIMARY}"),
@@ -137,17 +133,19 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
             Error::denied(format!("{server} refused the user or its password; {reported}"))
         }
         "42501" => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-postgres lists the least privileges, as GRANTs; {reported}"
+            "the user lacks a privilege (https://docs.rs/leasehold-postgres); {reported}"
         )),
         "3D000" => Error::incompatible(format!("the database does not exist; {reported}")),
         "42883" | "42P01" | "42703" | "3F000" => Error::incompatible(format!(
-            "the schema of the store is missing, or of another version; run `leasehold init` with this store, or in a program \
-             `Locker::connect_unchecked` and `prepare`, as its \
-             owner; {reported}"
+            "the store's schema is missing or outdated; run `leasehold init`, or `Locker::prepare`, as its owner; {reported}"
         )),
-        READ_ONLY | IN_RECOVERY => not_now(&format!(
-            "this server or session is read-only, as a standby is, and cannot lock; {TO_THE_PRIMARY}"
-        )),
+        READ_ONLY | IN_RECOVERY => Error::unavailable(
+            Effect::NotApplied,
+            format!(
+                "{server} is a standby, or read-only: {message} ({}); {TO_THE_PRIMARY}",
+                code.code()
+            ),
+        ),
         "2D000" | "25P02" => not_now(
             "the pool handed out a connection inside a transaction that somebody left open; it is closed now. End each \
              transaction before its connection goes back to the pool",

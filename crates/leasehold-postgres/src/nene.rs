@@ -110,7 +110,7 @@ impl NeneDatabase {
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
-                 init`, or in a program with `Locker::connect_unchecked` and `prepare`"
+                 init`, or `Locker::prepare`"
             ));
             return Ok(());
         };

@@ -94,8 +94,9 @@ fn since_start(health: &mut Health, name: &str, info: &Settings, statement: Stat
         lower(
             health,
             format!(
-                "{name} started {uptime:?} ago and may have forgotten leases of terms up to {max_ttl:?} (max_ttl); \
-                 wait, or {add}"
+                "{name} started {} s ago and may have forgotten leases of terms up to {max_ttl:?} (max_ttl); \
+                 wait, or {add}",
+                uptime.as_secs(),
             ),
         );
         return;

@@ -10,6 +10,9 @@ use redis::{ErrorKind as Driver, RedisError};
 /// The code of a failure that the server did not report, but that was found while connecting.
 pub(crate) const IN_CLUSTER: &str = "LHINCLUSTER";
 
+/// The longest quote of a server's reply, in characters: some replies explain the protocol.
+const LONGEST_QUOTE: usize = 100;
+
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: RedisError) -> Error {
     let kind = match error.kind() {
@@ -61,6 +64,14 @@ fn one_line(error: &RedisError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// As much of a reply as a message quotes.
+fn beginning(reply: &str) -> String {
+    match reply.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => format!("{}…", &reply[..end]),
+        None => reply.to_owned(),
+    }
+}
+
 /// The driver wraps rustls's errors as invalid data.
 fn is_of_tls(error: &RedisError) -> bool {
     let wrapped =
@@ -77,7 +88,7 @@ fn of_server(server: &str, error: RedisError) -> Error {
 
 /// The error that the server reported, or a script did for one lease among many.
 pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
-    let reply = format!("{server} replied: {code} {detail}");
+    let reply = format!("{server} replied: {code} {}", beginning(detail));
     let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {reply}"));
     match code {
         "WRONGTYPE" => Error::incompatible(format!(
@@ -94,10 +105,10 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             Error::denied(format!("{server} refused the user or its password; {reply}"))
         }
         "NOPERM" => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-redis lists the least privileges; {reply}"
+            "the user lacks a privilege (https://docs.rs/leasehold-redis); {reply}"
         )),
         "READONLY" => not_now("this server is a replica, which cannot lock; connect to its master"),
-        "OOM" => not_now("the server is out of memory (maxmemory), so nothing was changed"),
+        "OOM" => not_now("the server is out of memory (maxmemory)"),
         "LOADING" => not_now("the server is still loading its data"),
         "BUSY" => not_now("another client's script keeps the server busy"),
         "MISCONF" => not_now("the server cannot write to its disk, so it refuses writes"),
@@ -108,8 +119,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             not_now("the server has no connection free")
         }
         "ERR" if detail.contains("DB index is out of range") => Error::invalid_input(format!(
-            "the number of the database in the URL is too large for the server, whose setting `databases` limits it; \
-             {reply}"
+            "the number of the database in the URL is too large for the server's setting `databases`; {reply}"
         )),
         IN_CLUSTER => Error::incompatible(format!(
             "{server} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
@@ -123,8 +133,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
                 || detail.contains("ACL failure in script") =>
         {
             Error::denied(format!(
-                "the user lacks a privilege for a part of this; https://docs.rs/leasehold-redis lists the least \
-                 privileges; {reply}"
+                "the user lacks a privilege for a part of this (https://docs.rs/leasehold-redis); {reply}"
             ))
             .with_effect(Effect::Unknown)
         }

@@ -55,7 +55,7 @@ fn judge_commands(server: &Connections, reply: Option<Value>, health: &mut Healt
         Some(reply) => redis::from_redis_value::<[Vec<String>; 3]>(reply).ok(),
         None => None,
     };
-    let [lacking, silent, denied] =
+    let [lacking, silent, mut denied] =
         reply.ok_or_else(|| error::unexpected(name, "to the question for commands"))?;
     if !lacking.is_empty() {
         return Err(Error::incompatible(format!(
@@ -68,6 +68,8 @@ fn judge_commands(server: &Connections, reply: Option<Value>, health: &mut Healt
         let silent = silent.join(", ");
         health.hazards.push(format!("{name} has renamed or removed {silent}, so waiters poll"));
     }
+    // Of the plain key and of the record.
+    denied.dedup();
     if !denied.is_empty() {
         health.hazards.push(format!(
             "the user may not run {} on {name}, and what needs that fails; https://docs.rs/leasehold-redis lists \

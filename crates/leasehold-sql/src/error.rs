@@ -64,7 +64,7 @@ pub fn unreachable(server: &str, why: &str) -> Error {
 /// The error of a server without TLS, where `without` is the option that connects without.
 pub fn no_tls(server: &str, without: &str) -> Error {
     Error::denied(format!(
-        "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by {without}"
+        "{server} does not use TLS; turn it on there, or connect without it by {without}"
     ))
 }
 

@@ -12,8 +12,7 @@ pub fn admit_version(server: &str, kind: &str, name: &str, version: Option<i64>)
     let place = format!("the {kind} {name:?} of {server}");
     let Some(version) = version else {
         return Err(Error::incompatible(format!(
-            "the store's objects in {place} are not complete; run `leasehold init`, or in a program \
-             `Locker::connect_unchecked` and `prepare`, as its owner"
+            "the store's objects in {place} are not complete; run `leasehold init`, or `Locker::prepare`, as its owner"
         )));
     };
     if version == i64::from(VERSION) {
@@ -26,8 +25,7 @@ pub fn admit_version(server: &str, kind: &str, name: &str, version: Option<i64>)
         )
     } else {
         format!(
-            "{place} has version {version} of the store's objects; run `leasehold init` of this version, or in a program \
-             `Locker::connect_unchecked` and `prepare`, as its owner"
+            "{place} has version {version} of the store's objects; run `leasehold init`, or `Locker::prepare`, of this version as its owner"
         )
     }))
 }

@@ -27,8 +27,8 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
         (_, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::unavailable(
             none,
             format!(
-                "another process or connection kept the database {name} locked for the whole time limit of the \
-                 operation; find out which one is writing to it, or allow more time with the option timeout"
+                "another process kept {name} locked until the time limit of the operation; find out which one writes to it, \
+                 or allow more time with the option timeout"
             ),
         ),
         (_, ErrorCode::FileLockingProtocolFailed) => Error::unavailable(
@@ -88,8 +88,9 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
     Error::unavailable(
         Effect::NotApplied,
         format!(
-            "another process or connection held the write lock of {name} for the {waited:?} that were left of the \
-             operation's time limit; find out which one is writing to it, or allow more time with the option timeout"
+            "another process held the write lock of {name} for the {} ms that were left (database is locked); find out which, or raise the \
+             option timeout",
+            waited.as_millis()
         ),
     )
     .with_source(error)

@@ -305,7 +305,7 @@ fn check_file_system(path: &Path) -> Result<()> {
     }
     let allowed: Vec<&str> = FILE_SYSTEMS.iter().map(|(_, name)| *name).collect();
     Err(Error::incompatible(format!(
-        "{} is on a file system of type {found:#x}, which is not known to be local; give a path on one of: {}",
+        "{} is on a file system ({found:#x}) that is not known to be local; use one of: {}",
         path.display(),
         allowed.join(", ")
     )))

@@ -146,8 +146,7 @@ impl NeneFile {
         });
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
-                "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`, or \
-                 in a program with `Locker::connect_unchecked` and `prepare`",
+                "{} has no table {}; give the path of the PHP library's database, or run `leasehold init` or `Locker::prepare`",
                 self.name, self.sql.table
             ))
             .with_source(e)),

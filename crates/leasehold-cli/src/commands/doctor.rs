@@ -135,7 +135,7 @@ pub(super) fn level(health: &Health) -> String {
 }
 
 /// What users may rely on.
-fn relies_on(level: Level) -> &'static str {
+pub(super) fn relies_on(level: Level) -> &'static str {
     match level {
         Level::BestEffort => {
             "usually one holder at a time; the store may forget a lease, so work that must not be done twice needs a \

@@ -51,14 +51,15 @@ impl Job<'_> {
             token: lease.token,
             nodes: &held.guard().nodes(),
         });
-        let nodes = held.guard().nodes();
-        if failures(&nodes).next().is_some() {
-            self.reporter.report(&Event::Degraded { nodes: &nodes });
-        }
+        // A node that fails may be slower than the majority that grants.
+        let is_degraded = self.tell_failures(&held.guard().nodes());
         let ended = self.supervise(held.guard(), signals).await;
         let keep = self.plan.once_per.filter(|_| ended.as_ref().is_ok_and(Ended::is_a_success));
         let is_told = ended.as_ref().is_ok_and(|ended| ended.lost);
-        let overrun = self.release(held, keep.unwrap_or_default(), is_told, signals).await;
+        let (overrun, nodes) = self.release(held, keep.unwrap_or_default(), is_told, signals).await;
+        if !is_degraded {
+            self.tell_failures(&nodes);
+        }
         let Ended { outcome, doomed, lost, asked, death } = ended?;
         if let Some(reason) = &overrun
             && !lost
@@ -116,14 +117,24 @@ impl Job<'_> {
         Ok(Supervisor::new(self.plan, self.reporter, guard, signals, shim, deadline).run().await)
     }
 
-    /// Releases the lock; returns why it was lost if it turns out that it was. Of a loss that was told the reason is known.
+    /// Tells which nodes of a quorum fail, if any; returns whether some do.
+    fn tell_failures(&self, nodes: &NodeReports) -> bool {
+        let some = failures(nodes).next().is_some();
+        if some {
+            self.reporter.report(&Event::Degraded { nodes });
+        }
+        some
+    }
+
+    /// Releases the lock; returns why it was lost if it turns out that it was, and what each node of a quorum did. Of a loss that
+    /// was told the reason is known.
     async fn release(
         &self,
         held: Held,
         keep: Duration,
         is_told: bool,
         signals: &mut Signals,
-    ) -> Option<LostReason> {
+    ) -> (Option<LostReason>, NodeReports) {
         let lease = held.guard().lease().clone();
         let report = tokio::select! {
             biased;
@@ -131,7 +142,7 @@ impl Job<'_> {
             signal = signals.next_ending() => {
                 signals.hurried = true;
                 self.reporter.report(&Event::Interrupted { signal });
-                return None;
+                return (None, NodeReports::default());
             }
         };
         let (outcome, nodes) = match report {
@@ -142,15 +153,15 @@ impl Job<'_> {
         match outcome {
             ReleaseOutcome::Released => released(None),
             ReleaseOutcome::Kept(kept) => released(Some(kept)),
-            ReleaseOutcome::Expired => return Some(LostReason::Expired),
-            ReleaseOutcome::NotHeld if is_told => return Some(LostReason::Gone),
+            ReleaseOutcome::Expired => return (Some(LostReason::Expired), nodes),
+            ReleaseOutcome::NotHeld if is_told => return (Some(LostReason::Gone), nodes),
             ReleaseOutcome::NotHeld => {
                 let why = tokio::select! {
                     biased;
                     why = self.why_lost(lease) => why,
                     _ = signals.next_ending() => LostReason::Gone,
                 };
-                return Some(why);
+                return (Some(why), nodes);
             }
             ReleaseOutcome::Failed(error) => {
                 // It has had its time.
@@ -158,7 +169,7 @@ impl Job<'_> {
                 self.reporter.report(&Event::ReleaseFailed { error: &error });
             }
         }
-        None
+        (None, nodes)
     }
 
     /// Why the store does not have the lease: only a renewal is told whether it was ended by force, and for what reason.

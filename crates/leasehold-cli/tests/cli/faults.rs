@@ -201,7 +201,11 @@ fn of_redis_end_a_wait_or_are_reported() {
         fault(at("", mail_server()), 65, "not a Redis server"),
         fault(at("", port) + "99", 64, "too large"),
         fault(at("", port) + "?nonsense=1", 64, "nonsense"),
-        fault(at("", port).replace("redis:", "rediss:") + "?timeout=300ms", 69, "does not use TLS"),
+        fault(
+            at("", port).replace("redis:", "rediss:") + "?timeout=300ms",
+            69,
+            "a server without TLS does not answer",
+        ),
         fault(at("", refusing()), 69, "refused"),
         fault("redis://nowhere.invalid/", 69, "nowhere.invalid"),
         fault("redis+unix:///nowhere/socket", 69, "/nowhere"),

@@ -156,7 +156,10 @@ fn init_prepares_and_may_be_repeated() {
         assert!(prepared["hazards"].is_array());
         assert!(prepared["level"].as_str().unwrap().starts_with('L'));
     }
-    assert!(text(&store.output("init").stdout).starts_with("the store sqlite is ready: L"));
+    let url = format!("sqlite:{}", store.file("locks.db").display());
+    let from = "the environment variable LEASEHOLD_STORE";
+    let ready = format!("the store sqlite is ready: {url}, from {from}\nlevel:     L");
+    assert!(text(&store.output("init").stdout).starts_with(&ready));
 }
 
 #[test]

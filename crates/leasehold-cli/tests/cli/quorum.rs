@@ -279,9 +279,11 @@ fn a_node_that_is_down_is_a_hazard_and_no_failure() {
     let found = a_store_is_examined("quorum", |line| quorum.command(line));
     assert!(found["nodes"][0]["server"].as_str().unwrap().starts_with("SQLite 3."), "{found}");
     assert!(found["nodes"][1]["error"].is_string(), "{found}");
-    for (line, is_told) in [("run k -- true", true), ("run -q k -- true", false)] {
-        let told = text(&quorum.output(line).stderr);
-        assert_eq!(told.contains("nodes of the quorum fail"), is_told, "{line}: {told}");
-    }
+    let told =
+        |line: &str| text(&quorum.output(line).stderr).matches("nodes of the quorum fail").count();
+    // The failure may come after the answers of the majority, to the release too.
+    let mut counts = (0..50).map(|_| told("run k -- true"));
+    assert_eq!(counts.find(|count| *count > 0), Some(1));
+    assert_eq!(told("run -q k -- true"), 0);
     assert!(!found["hazards"].as_array().unwrap().is_empty(), "{found}");
 }

@@ -84,7 +84,12 @@ pub(crate) fn run_list_status_and_break_work_after_init<S: SqlTestServer>(store:
     assert!(text(&early.stderr).contains("run `leasehold init`"), "{}", text(&early.stderr));
     let init = place.output("init");
     assert_eq!(code(&init), 0, "{}", text(&init.stderr));
-    assert!(text(&init.stdout).contains(&format!("the store {store} is ready: L2 fenced")));
+    let prepared = text(&init.stdout);
+    assert!(prepared.starts_with(&format!("the store {store} is ready: ")), "{prepared}");
+    assert!(
+        prepared.contains("\nlevel:     L2 fenced\n           at most one holder"),
+        "{prepared}"
+    );
     assert_eq!(place.code("init"), 0);
     let found = a_store_is_examined(store, |line| place.command(line));
     let server = found["server"].as_str().unwrap();

@@ -363,8 +363,23 @@ pub(crate) fn pause(duration: Duration) {
     assert_eq!(never.recv_timeout(duration), Err(RecvTimeoutError::Timeout));
 }
 
+/// The exit code of a command that has told its failure, if any, in a short line.
 pub(crate) fn code(output: &Output) -> i32 {
+    for line in text(&output.stderr).lines() {
+        assert!(told(line) <= LONGEST_MESSAGE, "too long, {} characters: {line}", told(line));
+    }
     output.status.code().expect("no signal ends leasehold itself")
+}
+
+/// The longest message, in characters, beside what the user has given.
+const LONGEST_MESSAGE: usize = 200;
+
+/// How many characters a message of `leasehold` has beside quotes, paths and what each node of a quorum reports.
+fn told(line: &str) -> usize {
+    let Some(message) = line.strip_prefix("leasehold: ") else { return 0 };
+    let message = message.split(" nodes ").next().unwrap_or_default();
+    let words = message.split('"').step_by(2).flat_map(|unquoted| unquoted.split(' '));
+    words.filter(|word| !word.contains("/tmp/")).map(|word| word.chars().count() + 1).sum()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

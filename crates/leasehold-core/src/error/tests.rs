@@ -66,6 +66,31 @@ fn an_error_has_what_was_added_to_it() {
 }
 
 #[test]
+fn a_cause_that_the_text_quotes_is_not_repeated() {
+    #[derive(Debug)]
+    struct Cause(&'static str, Option<Box<Cause>>);
+    impl std::fmt::Display for Cause {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl StdError for Cause {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+    let text = "the server reported: no table \"locks\" here (error 1146)";
+    let told = |cause: Cause| {
+        let error = Error::incompatible(text).with_source(cause);
+        error.source().map(ToString::to_string)
+    };
+    assert_eq!(told(Cause("Server error: `ERROR 1146: no table \"locks\" here'", None)), None);
+    let server = || Some(Box::new(Cause("ERROR: no table \"locks\" here", None)));
+    assert_eq!(told(Cause("db error", server())), None);
+    assert_eq!(told(Cause("handshake: here", None)), Some("handshake: here".to_owned()));
+}
+
+#[test]
 fn a_lost_lease_states_why_and_how_its_last_renewal_failed() {
     let plain = Error::lease_lost(LostReason::MaxHold, None);
     assert_eq!(plain.to_string(), "the lease is lost: it was held for its longest allowed time");

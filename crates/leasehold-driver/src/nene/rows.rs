@@ -27,8 +27,7 @@ pub const OVERWRITTEN: &str = "a PHP client overwrites a row that it has read wi
 pub fn lacks_privilege(reported: impl std::fmt::Display) -> Error {
     Error::denied(format!(
         "the user lacks a privilege on the PHP library's table; \
-         https://docs.rs/leasehold-driver/latest/leasehold_driver/nene/manual lists the least privileges, as GRANTs; the \
-         server reported: {reported}"
+         https://docs.rs/leasehold-driver/latest/leasehold_driver/nene/manual lists the GRANTs; the server reported: {reported}"
     ))
 }
 

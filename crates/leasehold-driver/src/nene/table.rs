@@ -277,7 +277,7 @@ impl<R: NeneRows> Inner<R> {
         let key = Key::new(&row.resource).map_err(|e| {
             let resource = &row.resource;
             let message = format!(
-                "the row of {resource:?} is no lock of ours ({e}); a PHP client can lock that name, and only SQL removes the row"
+                "the row of {resource:?} is no lock of ours ({e}); only SQL removes the row"
             );
             Error::incompatible(message).with_source(e)
         })?;

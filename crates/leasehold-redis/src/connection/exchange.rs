@@ -161,7 +161,7 @@ impl Inner {
         let why = if self.current().is_some() {
             ", on which it would not pass an unanswered request"
         } else if self.endpoint.has_tls() {
-            "; a server that does not use TLS does not answer a client with TLS: write redis:// in place of rediss:// \
+            "; a server without TLS does not answer a client with TLS: write redis:// in place of rediss:// \
              if it is one"
         } else {
             ": it does not answer"

@@ -186,7 +186,7 @@ async fn a_file_that_was_put_in_the_place_of_another_is_used() {
         store.acquire(&request).await,
         ErrorKind::Incompatible,
         Effect::NotApplied,
-        "`leasehold init`, or in a program with `Locker::connect_unchecked` and `prepare`",
+        "`leasehold init`, or `Locker::prepare`",
     );
 }
 
@@ -198,12 +198,7 @@ async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     for other in ["one", "two"] {
         assert_eq!(store.check().await.unwrap().schema, None);
         let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
-        failed(
-            acquired,
-            ErrorKind::Incompatible,
-            Effect::NotApplied,
-            "`Locker::connect_unchecked` and `prepare`",
-        );
+        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "`Locker::prepare`");
         // A file of somebody else.
         workplace.change(&format!("CREATE TABLE {other} (x)"));
     }

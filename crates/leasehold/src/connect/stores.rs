@@ -138,10 +138,9 @@ impl StoreKind {
         let parsed = StoreUrl::parse(url)?;
         let scheme = parsed.scheme();
         STORES.iter().find(|kind| kind.schemes.contains(&scheme)).ok_or_else(|| {
-            let known: Vec<_> = STORES.iter().map(Self::to_string).collect();
+            let known: Vec<_> = STORES.iter().map(|kind| kind.schemes[0]).collect();
             Error::invalid_input(format!(
-                "the store scheme {scheme:?} is not known here; this build knows: {}. Each store needs its cargo feature of \
-                 leasehold: postgres, redis, mysql, mongodb, spanner, sqlite, quorum or local",
+                "the store scheme {scheme:?} is not known here; this build knows {}; each needs its cargo feature of leasehold",
                 known.join(", ")
             ))
         })
