@@ -25,6 +25,9 @@ const WAITERS: u32 = 10;
 const SETTLING: Duration = or_few(Duration::from_secs(10), Duration::from_millis(500));
 const COUNTED: Duration = or_few(Duration::from_secs(30), Duration::from_secs(1));
 
+/// The commands of Redis that clients send. What a script calls counts too at the server, but is none of them.
+const SENT: [&str; 6] = ["client", "eval", "hello", "ping", "ssubscribe", "sunsubscribe"];
+
 /// The stores, each ready.
 struct Stores {
     folder: TempDir,
@@ -61,10 +64,13 @@ impl Stores {
         let number = |text: Option<String>| text.and_then(|text| text.parse().ok());
         match name {
             "Redis" => {
-                let info = self.redis.text(&["INFO", "stats"]).await?;
-                let count =
-                    info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-                number(count.map(|count| count.trim().to_owned()))
+                let info = self.redis.text(&["INFO", "commandstats"]).await?;
+                let calls = info.lines().filter_map(|line| {
+                    let (name, calls) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                    let is_sent = SENT.iter().any(|sent| name.starts_with(sent));
+                    calls.split(',').next()?.parse::<u64>().ok().filter(|_| is_sent)
+                });
+                Some(calls.sum())
             }
             "PostgreSQL" => {
                 let text = "SELECT sum(xact_commit + xact_rollback)::text FROM pg_stat_database";
@@ -106,6 +112,13 @@ fn times(stores: &Stores) -> Result<()> {
         let run = move || leasehold(&url, &["run", "k", "--", "true"]);
         sides.push((format!("`leasehold run k -- true`, {name}"), Box::new(run)));
     }
+    let postgres = SqlTestServer::url(&stores.postgres, "");
+    let psql = move || {
+        let mut command = Command::new("psql");
+        command.args(["-X", "-c", "SELECT 1"]).arg(&postgres);
+        command
+    };
+    sides.push(("`psql -c 'SELECT 1'`".to_owned(), Box::new(psql)));
     let mut samples = vec![Vec::new(); sides.len()];
     for _ in 0..ROUNDS {
         for ((_, side), samples) in sides.iter().zip(&mut samples) {
