@@ -68,6 +68,20 @@ impl Redis {
 }
 
 #[test]
+fn doctor_names_a_privilege_that_is_missing() {
+    let redis = Redis::one();
+    let examined = |rule: &str| {
+        redis.ask(0, &["ACL", "SETUSER", "default", rule]);
+        let output = redis.command("doctor").output().unwrap();
+        (code(&output), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (exit, printed) = examined("-hset");
+    assert!(exit == 2 && printed.contains("hazard:    the user may not run HSET on "), "{printed}");
+    let (exit, printed) = examined("-evalsha");
+    assert!(exit == 77 && printed.contains("to run the 'evalsha' command"), "{printed}");
+}
+
+#[test]
 fn one_of_two_holds_and_the_other_waits_or_fails() {
     let redis = Redis::one();
     let first = redis.hold("");
