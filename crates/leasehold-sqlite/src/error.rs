@@ -85,12 +85,13 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
     if !is_busy(&error) {
         return sqlite(name, error);
     }
+    // Nobody needs to read nanoseconds.
+    let waited = waited - Duration::from_nanos(u64::from(waited.subsec_nanos() % 1_000_000));
     Error::unavailable(
         Effect::NotApplied,
         format!(
-            "another process held the write lock of {name} for the {} ms that were left (database is locked); find out which, or raise the \
-             option timeout",
-            waited.as_millis()
+            "another process held the write lock of {name} for the {waited:?} that were left (database is locked); \
+             find out which, or raise the option timeout"
         ),
     )
     .with_source(error)

@@ -146,7 +146,7 @@ impl NeneFile {
         });
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
-                "{} has no table {}; give the path of the PHP library's database, or run `leasehold init` or `Locker::prepare`",
+                "{} has no table {}; give the path of the PHP library's database, or run `leasehold init`, or `Locker::prepare`",
                 self.name, self.sql.table
             ))
             .with_source(e)),

@@ -207,7 +207,8 @@ async fn documents_and_the_error_for_an_unknown_scheme_name_every_store() {
     let error = Locker::connect("nope://x").await.unwrap_err().to_string();
     let rustdoc = include_str!("../../src/connect.rs");
     for kind in STORES {
-        assert!(error.contains(&kind.to_string()), "{kind}: {error}");
+        let scheme = kind.url().split(':').next().unwrap();
+        assert!(error.contains(scheme), "{kind}: {error}");
         let (url, about, feature) = (kind.url(), kind.about(), kind.feature());
         assert!(rustdoc.contains(&format!("| `{url}` | {about} | `{feature}` |")), "{kind}");
         for page in
@@ -227,7 +228,7 @@ async fn connect_accepts_its_schemes_and_refuses_others() {
     drop(guard);
     for (url, fragment) in [
         ("nope://x", "\"nope\" is not known here"),
-        ("nope://x", "cargo feature of leasehold: postgres, redis"),
+        ("nope://x", "this build knows postgres, redis"),
         ("local:x", "nothing after it"),
         ("local:?timeout=1s", "unknown option \"timeout\""),
         ("locks.db", "has no scheme"),
