@@ -96,7 +96,7 @@ fn of_status(server: &str, code: Code, message: &str, effect: Effect) -> Error {
         }
         Code::NotFound => Error::incompatible(format!("{replied}; does the database exist?")).with_effect(effect),
         Code::InvalidArgument if message.contains("not found") => Error::incompatible(format!(
-            "the store's table is missing or outdated; run `leasehold init`, or `Locker::prepare`; {replied}"
+            "the table is missing or outdated; run `leasehold init`, or `Locker::prepare`; {replied}"
         ))
         .with_effect(effect),
         // The store's statements are the same for every database.
