@@ -75,6 +75,10 @@ fn doctor_names_a_privilege_that_is_missing() {
         let output = redis.command("doctor").output().unwrap();
         (code(&output), text(&output.stdout) + &text(&output.stderr))
     };
+    let (exit, printed) = examined("-set");
+    // Of the keys once, and of the mark.
+    assert!(exit == 2 && printed.contains("may not run SET, SET lh:token on "), "{printed}");
+    examined("+set");
     let (exit, printed) = examined("-hset");
     assert!(exit == 2 && printed.contains("hazard:    the user may not run HSET on "), "{printed}");
     let (exit, printed) = examined("-evalsha");
